@@ -1,0 +1,96 @@
+#include "model/config.h"
+
+#include <cmath>
+
+#include "model/layout.h"
+
+namespace flashgpt {
+namespace {
+
+constexpr float kInitStd = 0.02f;
+
+ParamSpec spec(std::string name, Shape shape, Init init, int group) {
+  return {.name = std::move(name), .shape = shape, .init = init, .decay = shape.rank >= 2, .group = group};
+}
+
+}  // namespace
+
+const char* name_of(Family f) {
+  switch (f) {
+    case Family::kGpt2: return "gpt2";
+    case Family::kLlama: return "llama";
+    case Family::kMpt: return "mpt";
+  }
+  return "?";
+}
+
+Family family_named(const std::string& name) {
+  for (Family f : {Family::kGpt2, Family::kLlama, Family::kMpt})
+    if (name == name_of(f)) return f;
+  fail("model.family = ", name, ", expected gpt2, llama or mpt");
+}
+
+ModelConfig complete(ModelConfig c) {
+  auto positive = [](const char* field, std::int64_t value) {
+    require(value > 0, "model.", field, " = ", value, ", expected a positive number");
+  };
+  positive("layers", c.layers);
+  positive("width", c.width);
+  positive("heads", c.heads);
+  positive("vocab_size", c.vocab_size);
+  positive("context_len", c.context_len);
+  if (c.kv_heads == 0) c.kv_heads = c.heads;
+  if (c.head_dim == 0) {
+    require(c.width % c.heads == 0, "model.width = ", c.width, " is not a multiple of model.heads = ", c.heads, "; set model.head_dim");
+    c.head_dim = c.width / c.heads;
+  }
+  require(c.kv_heads > 0 && c.heads % c.kv_heads == 0, "model.kv_heads = ", c.kv_heads, ", expected a divisor of model.heads = ", c.heads);
+  positive("head_dim", c.head_dim);
+  if (c.mlp_hidden == 0) c.mlp_hidden = c.family == Family::kLlama ? (c.width * 8 / 3 + 63) / 64 * 64 : 4 * c.width;
+  positive("mlp_hidden", c.mlp_hidden);
+  if (c.norm_eps == 0) c.norm_eps = 1e-5;
+  require(c.norm_eps > 0, "model.norm_eps = ", c.norm_eps, ", expected a positive number");
+  if (c.tie_embeddings < 0) c.tie_embeddings = c.family == Family::kLlama ? 0 : 1;
+  if (c.family == Family::kLlama) {
+    require(c.head_dim % 2 == 0, "model.head_dim = ", c.head_dim, ", expected an even number for RoPE");
+    require(c.rope_theta > 0, "model.rope_theta = ", c.rope_theta, ", expected a positive number");
+  }
+  return c;
+}
+
+const std::vector<Preset>& presets() {
+  static const std::vector<Preset> list = {
+      {"gpt2-124m", {.layers = 12, .width = 768, .heads = 12}},
+      {"gpt2-350m", {.layers = 24, .width = 1024, .heads = 16}},
+      {"gpt-1.3b", {.layers = 24, .width = 2048, .heads = 16, .context_len = 2048}},
+      {"gpt-6.7b", {.layers = 32, .width = 4096, .heads = 32, .context_len = 4096}},
+      {"gpt-13b", {.layers = 40, .width = 5120, .heads = 40, .context_len = 8192}},
+      {"gpt-20b", {.layers = 44, .width = 6144, .heads = 64, .head_dim = 96, .context_len = 8192}},
+  };
+  return list;
+}
+
+ModelConfig preset_named(const std::string& name) {
+  std::string known;
+  for (const Preset& p : presets()) {
+    const std::string full = p.name;
+    if (name == full || name == full.substr(full.find('-') + 1)) return p.config;
+    known += (known.empty() ? "" : ", ") + full;
+  }
+  fail("model.preset = ", name, ", expected one of ", known);
+}
+
+ParamList parameters(const ModelConfig& c) {
+  ParamList list;
+  OuterParams outer;
+  for_each_outer(c, outer, [&](const char* name, Tensor&, Shape shape, Init init) { list.push_back(spec(name, shape, init, 0)); });
+  for (int l = 0; l < c.layers; ++l) {
+    BlockParams block;
+    for_each_block(c, block, [&](const char* name, Tensor&, Shape shape, Init init) {
+      list.push_back(spec(cat("blocks.", l, ".", name), shape, init, 1 + l));
+    });
+  }
+  return list;
+}
+
+}  // namespace flashgpt
