@@ -44,7 +44,7 @@ GptParams bind(const ModelConfig& c, const ParamTensors& tensors) {
 }
 
 Gpt::Gpt(Context& ctx, const ModelConfig& config, attention::Implementation attention)
-    : config_(complete(config)), block_(block_of(config_, attention)) {
+    : config_(complete(config)), block_(block_of(config_, attention)), acts_(static_cast<std::size_t>(config_.layers)) {
   if (config_.family == Family::kLlama) {
     std::vector<float> freq(static_cast<std::size_t>(config_.head_dim / 2));
     for (std::size_t j = 0; j < freq.size(); ++j)
@@ -78,21 +78,21 @@ void Gpt::embed(Context& ctx, const OuterParams& w, const Batch& batch, const Te
 }
 
 void Gpt::forward_backward(Context& ctx, const OuterParams& w, WeightSource& blocks, const OuterParams& g, GradSink& block_grads,
-                           const Batch& batch, const Tensor& scalars, Recompute recompute) const {
+                           const Batch& batch, const Tensor& scalars, Recompute recompute) {
   const int layers = static_cast<int>(config_.layers);
   const std::int64_t n = batch.batch * batch.length;
   const Sequences seq = sequences(batch);
   const Steps again = recomputed_steps(recompute);
 
   Scope scope(ctx);
-  std::vector<BlockActs> acts = allocate_acts(ctx, block_, seq, layers, recompute, kActivationDtype);
+  allocate_acts(ctx, block_, seq, recompute, kActivationDtype, acts_);
   auto rows = [&] { return ctx.tensor({n, config_.width}, kActivationDtype, MemClass::kActivations); };
   auto stat = [&] { return ctx.tensor({n}, Dtype::kF32, MemClass::kActivations); };
 
-  embed(ctx, w, batch, acts[0].x);
-  Residual stream{.x = acts[0].x};
+  embed(ctx, w, batch, acts_[0].x);
+  Residual stream{.x = acts_[0].x};
   for (int l = 0; l < layers; ++l) {
-    BlockActs& a = acts[static_cast<std::size_t>(l)];
+    BlockActs& a = acts_[static_cast<std::size_t>(l)];
     if (l + 1 < layers) blocks.prefetch(l + 1);
     block_.forward(ctx, blocks.acquire(l), seq, stream, a);
     blocks.release(l);
@@ -124,7 +124,7 @@ void Gpt::forward_backward(Context& ctx, const OuterParams& w, WeightSource& blo
                        .kind = block_.norm});
 
   for (int l = layers - 1; l >= 0; --l) {
-    BlockActs& a = acts[static_cast<std::size_t>(l)];
+    BlockActs& a = acts_[static_cast<std::size_t>(l)];
     if (l > 0) blocks.prefetch(l - 1);
     const BlockParams& weights = blocks.acquire(l);
     block_.forward(ctx, weights, seq, {.x = a.x}, a, again);

@@ -32,7 +32,7 @@ class Gpt {
 
   // Loss and gradients of one micro-batch: adds to scalars.loss_sum and to the gradients. One section of the arena.
   void forward_backward(Context& ctx, const OuterParams& w, WeightSource& blocks, const OuterParams& g, GradSink& block_grads,
-                        const Batch& batch, const Tensor& scalars, Recompute recompute) const;
+                        const Batch& batch, const Tensor& scalars, Recompute recompute);
 
   // Loss alone: adds to scalars.loss_sum; losses fp32 [N] gets each token's, if wanted.
   void evaluate(Context& ctx, const OuterParams& w, WeightSource& blocks, const Batch& batch, const Tensor& scalars,
@@ -51,6 +51,7 @@ class Gpt {
   ModelConfig config_;
   Block block_;
   Tensor inv_freq_, alibi_slopes_;
+  std::vector<BlockActs> acts_;  // views of the micro-batch in flight; here so that a step asks for no host memory
 };
 
 }  // namespace flashgpt

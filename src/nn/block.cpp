@@ -77,23 +77,24 @@ void allocate_steps(Context& ctx, const Block& b, const Sequences& seq, Dtype dt
 
 }  // namespace
 
-std::vector<BlockActs> allocate_acts(Context& ctx, const Block& block, const Sequences& seq, int layers, Recompute level, Dtype dtype) {
+void allocate_acts(Context& ctx, const Block& block, const Sequences& seq, Recompute level, Dtype dtype, std::span<BlockActs> acts) {
   const std::int64_t n = seq.batch * seq.length, c = block.mha.width;
   const Steps shared_steps = recomputed_steps(level);
   BlockActs shared;
   shared.att_out = ctx.tensor({n, c}, dtype, MemClass::kActivations);
   shared.delta = ctx.tensor({n, c}, dtype, MemClass::kActivations);
   allocate_steps(ctx, block, seq, dtype, shared_steps, shared);
-  std::vector<BlockActs> acts(static_cast<std::size_t>(layers), shared);
   for (BlockActs& a : acts) {
+    a = shared;
     a.x = ctx.tensor({n, c}, dtype, MemClass::kActivations);
     allocate_steps(ctx, block, seq, dtype, kAllSteps & ~shared_steps, a);
   }
-  return acts;
 }
 
 BlockActs allocate_inference_acts(Context& ctx, const Block& block, const Sequences& seq, Dtype dtype) {
-  return allocate_acts(ctx, block, seq, 1, Recompute::kNone, dtype)[0];
+  BlockActs acts;
+  allocate_acts(ctx, block, seq, Recompute::kNone, dtype, {&acts, 1});
+  return acts;
 }
 
 }  // namespace flashgpt

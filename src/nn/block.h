@@ -2,6 +2,8 @@
 // fused into the norm that reads it.
 //   x = in.x + in.delta;  h = x + attention(norm1(x));  out = (h, mlp(norm2(h)))
 #pragma once
+#include <span>
+
 #include "nn/mha.h"
 #include "nn/mlp.h"
 #include "ops/add_norm.h"
@@ -38,9 +40,9 @@ struct Block {
   void backward(Context& ctx, const BlockParams& w, const BlockParams& g, const Sequences& seq, const BlockActs& a, const Tensor& dx) const;
 };
 
-// Activations of `layers` blocks for N tokens: fields that the level recomputes, and what no gradient reads, lie once in memory shared by
-// all.
-std::vector<BlockActs> allocate_acts(Context& ctx, const Block& block, const Sequences& seq, int layers, Recompute level, Dtype dtype);
+// Activations of one block after the other for N tokens: fields that the level recomputes, and what no gradient reads, lie once in memory
+// shared by all.
+void allocate_acts(Context& ctx, const Block& block, const Sequences& seq, Recompute level, Dtype dtype, std::span<BlockActs> acts);
 
 // For inference nothing is kept: one set that every block uses. x and h are two buffers used in turns.
 BlockActs allocate_inference_acts(Context& ctx, const Block& block, const Sequences& seq, Dtype dtype);
