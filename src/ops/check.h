@@ -1,6 +1,7 @@
 // What the checks of all ops have in common: shapes, types and packed memory, with an error that names the op and the tensor.
 #pragma once
 #include "core/run.h"
+#include "core/step_scalars.h"
 
 namespace flashgpt {
 
@@ -22,6 +23,12 @@ inline void expect_if_given(const char* op, const char* name, const Tensor& t, S
 inline void expect_rank(const char* op, const char* name, const Tensor& t, int rank) {
   require(t.rank() == rank, op, ": ", name, " has shape ", t.shape.str(), ", expected ", rank, rank == 1 ? " dimension" : " dimensions");
 }
+
+// The numbers of the step travel as the bytes of a StepScalars.
+inline void expect_scalars(const char* op, const Tensor& t) {
+  expect(op, "scalars", t, {static_cast<std::int64_t>(sizeof(StepScalars))}, Dtype::kU8);
+}
+inline StepScalars& scalars_of(const Tensor& t) { return *reinterpret_cast<StepScalars*>(t.as<std::uint8_t>()); }
 
 template <class T> T* data_or_null(const Tensor& t) { return t.data ? t.as<T>() : nullptr; }
 

@@ -90,7 +90,7 @@ void check(const LinearCrossEntropy& op) {
   expect_rank(kOp, "x", op.x, 2);
   expect_rank(kOp, "w", op.w, 2);
   const Index n = op.x.dim(0), c = op.x.dim(1), v = op.w.dim(0);
-  expect(kOp, "scalars", op.scalars, {static_cast<Index>(sizeof(StepScalars))}, Dtype::kU8);
+  expect_scalars(kOp, op.scalars);
   expect(kOp, "x", op.x, {n, c});
   expect(kOp, "w", op.w, {v, c});
   require(v >= 1, kOp, ": w has shape ", op.w.shape.str(), ", expected at least 1 row");
@@ -115,7 +115,7 @@ void launch(CpuStream s, const LinearCrossEntropy& op, Scratch scratch) {
   double* losses = static_cast<double*>(scratch.data);
   float* logits_at = reinterpret_cast<float*>(static_cast<char*>(scratch.data) + l.losses);
   const std::int32_t* targets = op.targets.as<std::int32_t>();
-  StepScalars& scalars = *reinterpret_cast<StepScalars*>(op.scalars.as<std::uint8_t>());
+  StepScalars& scalars = scalars_of(op.scalars);
   const bool gradient = given(op.dx);
 
   for (Index first = 0; first < n; first += l.chunk) {
