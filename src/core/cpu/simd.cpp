@@ -1,10 +1,18 @@
 #include "core/cpu/simd.h"
 
-namespace flashgpt::simd {
+#include <atomic>
 
-Isa isa() {
-  static const Isa in_use = cpu_target(1).isa;
-  return in_use;
+namespace flashgpt::simd {
+namespace {
+
+std::atomic<Isa>& in_use() {
+  static std::atomic<Isa> isa = cpu_target(1).isa;
+  return isa;
 }
+
+}  // namespace
+
+Isa isa() { return in_use().load(std::memory_order_relaxed); }
+Isa use_isa(Isa isa) { return in_use().exchange(isa, std::memory_order_relaxed); }
 
 }  // namespace flashgpt::simd

@@ -13,8 +13,9 @@ namespace flashgpt::simd {
 
 inline constexpr int kLanes = 16;
 
-// The instruction set in use (cpu_target()), asked for once.
+// The instruction set in use: that of cpu_target(), until a test asks for another one. Returns the one before.
 Isa isa();
+Isa use_isa(Isa isa);
 
 // W: floats in a register (4, 8, 16).
 template <int W> struct Register {

@@ -24,18 +24,22 @@ template <int W> [[gnu::always_inline]] inline Vec<W> clamp_flat(const Vec<W>& z
   return at_most(at_least(z, splat<W>(-kFlat)), splat<W>(kFlat));
 }
 
-// 1 + tanh(a) = 2 sigmoid(2a): no cancellation for negative z.
+// 1 + tanh(a) = 2 sigmoid(2a): no cancellation for negative z. The smallest sigmoid, e^-87, times any negative z must vanish.
+template <int W> [[gnu::always_inline]] inline Vec<W> times_sigmoid(const Vec<W>& z, const Vec<W>& s) {
+  return at_least(z, splat<W>(-kFlat)) * s;
+}
+
 template <int W, Activation A> [[gnu::always_inline]] inline Vec<W> activate(const Vec<W>& z) {
   const Vec<W> one = splat<W>(1.0f);
   if constexpr (A == Activation::kGeluTanh) {
     const Vec<W> f = clamp_flat<W>(z);
     const Vec<W> a = splat<W>(kTwoRootTwoOverPi) * (f + splat<W>(kCubic) * f * f * f);
-    return z / (one + exp_minus<W>(a));
+    return times_sigmoid<W>(z, one / (one + exp_minus<W>(a)));
   } else if constexpr (A == Activation::kGelu) {
     Vec<W> density;
     return z * normal_cdf<W>(z, density);
   } else if constexpr (A == Activation::kSwiGlu) {  // of the gate
-    return z / (one + exp_minus<W>(z));
+    return times_sigmoid<W>(z, one / (one + exp_minus<W>(z)));
   } else {
     return z;
   }
@@ -48,7 +52,7 @@ template <int W, Activation A> [[gnu::always_inline]] inline Vec<W> derivative(c
     const Vec<W> square = f * f;
     const Vec<W> e = exp_minus<W>(splat<W>(kTwoRootTwoOverPi) * (f + splat<W>(kCubic) * square * f)), s = one / (one + e);
     const Vec<W> slope = splat<W>(kTwoRootTwoOverPi) * (one + splat<W>(3.0f * kCubic) * square);
-    value = z * s;
+    value = times_sigmoid<W>(z, s);
     return s + f * slope * s * (e * s);
   } else if constexpr (A == Activation::kGelu) {
     Vec<W> density;
@@ -57,7 +61,7 @@ template <int W, Activation A> [[gnu::always_inline]] inline Vec<W> derivative(c
     return cdf + f * density * splat<W>(kInverseRootTwoPi);
   } else if constexpr (A == Activation::kSwiGlu) {
     const Vec<W> e = exp_minus<W>(z), s = one / (one + e);
-    value = z * s;
+    value = times_sigmoid<W>(z, s);
     return s + f * s * (e * s);
   } else {
     value = z;
