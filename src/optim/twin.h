@@ -24,7 +24,7 @@ template <class T> void twin(const AdamW& op) {
 
 template <class T> void twin(const Adafactor& op) {
   const StepScalars& s = scalars_of(op.scalars);
-  if (s.skip) return;
+  if (s.skip || op.w.numel() == 0) return;
   const std::int64_t columns = op.w.dim(-1), rows = op.w.numel() / columns;
   const T beta2 = 1 - std::pow(static_cast<T>(s.step), -static_cast<T>(op.decay_rate)), n = static_cast<T>(op.w.numel());
   auto g = [&](std::int64_t r, std::int64_t c) { return op.g.as<T>()[r * columns + c] * static_cast<T>(s.grad_scale); };

@@ -133,12 +133,13 @@ inline void expect_close(const std::string& name, const Tensor& a, const Tensor&
     ASSERT_NEAR(a.as<float>()[i], b.as<double>()[i], tolerance * largest) << name << " " << b.shape.str() << " at " << i;
 }
 
-// Leaves the result of the op in `result` (on the box's memory) if given.
+// Leaves the op with its results (on the box's memory) in `result` if given, which may be the op itself.
 template <class Op> void expect_like_twin(Box& box, const Op& op, double tolerance, Op* result = nullptr) {
   const Op wide = box.widen(op);
   twin<double>(wide);
   const auto expected = outputs(wide);
   std::vector<std::pair<std::string, Tensor>> first;
+  Op kept = op;
   const Isa before = simd::isa();
   for (Isa isa : instruction_sets()) {
     for (int threads = 1; threads <= 3; ++threads) {
@@ -150,7 +151,7 @@ template <class Op> void expect_like_twin(Box& box, const Op& op, double toleran
       const auto got = outputs(mine);
       if (first.empty()) {
         first = got;
-        if (result) *result = mine;
+        kept = mine;
         for (std::size_t i = 0; i < got.size(); ++i)
           if (got[i].second.dtype == Dtype::kF32) expect_close(got[i].first, got[i].second, expected[i].second, tolerance);
       }
@@ -159,6 +160,7 @@ template <class Op> void expect_like_twin(Box& box, const Op& op, double toleran
     }
   }
   simd::use_isa(before);
+  if (result) *result = kept;
 }
 
 // d loss / d x by central differences of the twin, against `gradient`, both in double.
