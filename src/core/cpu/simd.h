@@ -125,21 +125,36 @@ template <int W> [[gnu::always_inline]] inline Vec<W> select(const VecI<W>& mask
   for (int i = 0; i < Vec<W>::kParts; ++i) r.v[i] = mask.v[i] ? yes.v[i] : no.v[i];
   return r;
 }
-// low when x < low, else x: a NaN in x stays.
+// low when x < low, else x: a NaN in x stays, since MAXPS gives its second source then. In assembly because GCC makes a comparison and a
+// blend of the ternary when an operand is a constant; the constraint sees to the registers.
 template <int W> [[gnu::always_inline]] inline Vec<W> at_least(const Vec<W>& x, const Vec<W>& low) {
   Vec<W> r;
 #pragma GCC unroll 4
-  for (int i = 0; i < Vec<W>::kParts; ++i) r.v[i] = low.v[i] > x.v[i] ? low.v[i] : x.v[i];
+  for (int i = 0; i < Vec<W>::kParts; ++i) {
+    if constexpr (W == 4) {
+      r.v[i] = low.v[i];
+      asm("maxps %1, %0" : "+x"(r.v[i]) : "x"(x.v[i]));
+    } else {
+      asm("vmaxps %2, %1, %0" : "=x"(r.v[i]) : "x"(low.v[i]), "x"(x.v[i]));
+    }
+  }
   return r;
 }
 template <int W> [[gnu::always_inline]] inline Vec<W> at_most(const Vec<W>& x, const Vec<W>& high) {
   Vec<W> r;
 #pragma GCC unroll 4
-  for (int i = 0; i < Vec<W>::kParts; ++i) r.v[i] = high.v[i] < x.v[i] ? high.v[i] : x.v[i];
+  for (int i = 0; i < Vec<W>::kParts; ++i) {
+    if constexpr (W == 4) {
+      r.v[i] = high.v[i];
+      asm("minps %1, %0" : "+x"(r.v[i]) : "x"(x.v[i]));
+    } else {
+      asm("vminps %2, %1, %0" : "=x"(r.v[i]) : "x"(high.v[i]), "x"(x.v[i]));
+    }
+  }
   return r;
 }
 
-// Correctly rounded. GCC has no operator for it on vectors; the constraint sees to the registers.
+// Correctly rounded. GCC has no operator for it on vectors.
 template <int W> [[gnu::always_inline]] inline Vec<W> sqrt(const Vec<W>& a) {
   Vec<W> r;
 #pragma GCC unroll 4

@@ -1,43 +1,58 @@
 // exp, the normal distribution and sine with cosine on sixteen lanes (core/cpu/simd.h). Largest relative errors against double, measured
-// over the whole range in tests/core/simd_math_test.cpp: exp 2e-7, normal_cdf 4e-7 in [-1, inf) and 2e-6 down to -6, sine and cosine 3e-7
-// absolute for any position.
+// over the whole range in tests/core/simd_math_test.cpp: exp 2e-7 (results below the normal numbers are 0), normal_cdf 4e-7 in [-1, inf)
+// and 2e-6 down to -6, sine and cosine 3e-7 absolute for any position.
 #pragma once
 #include "core/cpu/simd.h"
 
 namespace flashgpt::simd {
 
-// sum of c[i] x^i
-template <int W, int N> [[gnu::always_inline]] inline Vec<W> polynomial(const Vec<W>& x, const float (&c)[N]) {
-  Vec<W> p = splat<W>(c[N - 1]);
-#pragma GCC unroll 16
-  for (int i = N - 2; i >= 0; --i) p = p * x + splat<W>(c[i]);
-  return p;
-}
-
-// 2^n for integer-valued n in [-126, 127].
-template <int W> [[gnu::always_inline]] inline Vec<W> power_of_two(const Vec<W>& n) {
-  Vec<W> r;
-#pragma GCC unroll 4
-  for (int i = 0; i < Vec<W>::kParts; ++i) {
-    // n + 1.5 * 2^23 + 127 has n + 127 in its low bits.
-    const typename Register<W>::F magic = n.v[i] + (12582912.0f + 127.0f);
-    r.v[i] = reinterpret_cast<typename Register<W>::F>(reinterpret_cast<typename Register<W>::I>(magic) << 23);
+// Sum of c[i] x^i for i in [First, First + Count), by halves (Estrin): half the latency of Horner's rule, which is what a row of sixteen
+// waits for. x2, x4, x8 are the powers of x.
+template <int W, int First, int Count, int N> [[gnu::always_inline]] inline Vec<W> polynomial_part(const Vec<W>& x, const Vec<W>& x2,
+                                                                                                   const Vec<W>& x4, const Vec<W>& x8,
+                                                                                                   const float (&c)[N]) {
+  if constexpr (Count == 1) {
+    return splat<W>(c[First]);
+  } else if constexpr (Count == 2) {
+    return splat<W>(c[First]) + splat<W>(c[First + 1]) * x;
+  } else {
+    constexpr int kHalf = Count > 8 ? 8 : Count > 4 ? 4 : 2;
+    return polynomial_part<W, First, kHalf>(x, x2, x4, x8, c) +
+           polynomial_part<W, First + kHalf, Count - kHalf>(x, x2, x4, x8, c) * (kHalf == 8   ? x8
+                                                                                 : kHalf == 4 ? x4
+                                                                                              : x2);
   }
-  return r;
+}
+template <int W, int N> [[gnu::always_inline]] inline Vec<W> polynomial(const Vec<W>& x, const float (&c)[N]) {
+  static_assert(N <= 16);
+  const Vec<W> x2 = x * x, x4 = x2 * x2, x8 = x4 * x4;
+  return polynomial_part<W, 0, N>(x, x2, x4, x8, c);
 }
 
-// e^x = 2^n e^r with n = round(x / ln 2), |r| <= ln 2 / 2; the polynomial is that of Cephes (Moshier). 0 for -inf, inf where it overflows,
-// NaN for NaN; the power is applied in two steps, so that results below the normal range come out right too.
-template <int W> [[gnu::always_inline]] inline Vec<W> exp(const Vec<W>& a) {
+inline constexpr float kExpLow = -87.33f, kExpHigh = 88.37f;  // where results leave the normal numbers, and where 2^n does
+
+// e^x = 2^n e^r for x in [kExpLow, kExpHigh] (or NaN), with n = round(x / ln 2), |r| <= ln 2 / 2; the polynomial is that of Cephes
+// (Moshier).
+template <int W> [[gnu::always_inline]] inline Vec<W> exp_in_range(const Vec<W>& x) {
   constexpr float kPoly[] = {5.0000001201e-1f, 1.6666665459e-1f, 4.1665795894e-2f, 8.3334519073e-3f, 1.3981999507e-3f, 1.9875691500e-4f};
   constexpr float kLog2e = 1.44269504f, kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
-  const Vec<W> round = splat<W>(12582912.0f);  // 1.5 * 2^23
-  const Vec<W> x = at_most(at_least(a, splat<W>(-104.0f)), splat<W>(89.0f));
-  const Vec<W> n = (x * splat<W>(kLog2e) + round) - round;
+  const Vec<W> round = splat<W>(12582912.0f + 127.0f);  // 1.5 * 2^23 + 127: the low bits of `shifted` are n + 127
+  const Vec<W> shifted = x * splat<W>(kLog2e) + round;
+  const Vec<W> n = shifted - round;
   const Vec<W> r = (x - n * splat<W>(kLn2High)) - n * splat<W>(kLn2Low);
-  const Vec<W> p = polynomial<W>(r, kPoly) * (r * r) + r + splat<W>(1.0f);
-  const Vec<W> half = (n * splat<W>(0.5f) + round) - round;
-  return p * power_of_two<W>(half) * power_of_two<W>(n - half);
+  const Vec<W> p = polynomial<W>(r, kPoly) * (r * r) + (r + splat<W>(1.0f));
+  Vec<W> y;
+#pragma GCC unroll 4
+  for (int i = 0; i < Vec<W>::kParts; ++i)
+    y.v[i] = p.v[i] * reinterpret_cast<typename Register<W>::F>(reinterpret_cast<typename Register<W>::I>(shifted.v[i]) << 23);
+  return y;
+}
+
+// e^x; 0 below kExpLow and for -inf, inf above kExpHigh, NaN for NaN.
+template <int W> [[gnu::always_inline]] inline Vec<W> exp(const Vec<W>& x) {
+  const Vec<W> low = splat<W>(kExpLow), high = splat<W>(kExpHigh);
+  const Vec<W> y = exp_in_range<W>(at_most(at_least(x, low), high));
+  return select(x < low, splat<W>(0.0f), select(high < x, splat<W>(__builtin_inff()), y));
 }
 
 // P(Z <= x) of the normal distribution, with accurate small tails: e^(-z^2/2) g(z), z = |x|, where g is a polynomial in 1 / (1 + 0.35 z),
@@ -46,8 +61,8 @@ template <int W> [[gnu::always_inline]] inline Vec<W> normal_cdf(const Vec<W>& x
   constexpr float kPoly[] = {2.5324427936e-01f,  3.4299153750e-01f, 2.8439538939e-01f, 8.1875630226e-02f, -8.1733625968e-02f,
                              -5.6223734021e-02f, 4.4192523699e-02f, 2.7827742272e-02f, -2.9679522001e-02f};
   const Vec<W> zero = splat<W>(0.0f), one = splat<W>(1.0f);
-  const Vec<W> z = at_most(select(x < zero, zero - x, x), splat<W>(1e4f));
-  density = exp<W>(z * z * splat<W>(-0.5f));
+  const Vec<W> z = at_most(select(x < zero, zero - x, x), splat<W>(13.2f));  // e^(-z^2/2) just above kExpLow
+  density = exp_in_range<W>(z * z * splat<W>(-0.5f));
   const Vec<W> t = one / (one + splat<W>(0.35f) * z);
   const Vec<W> tail = density * t * polynomial<W>(t - splat<W>(0.5f), kPoly);
   return select(x < zero, tail, one - tail);

@@ -15,16 +15,22 @@ constexpr float kCubic = 0.044715f;
 constexpr float kInverseRootTwoPi = 0.39894228f;
 constexpr float kFlat = 1e4f;  // beyond +-1e4 every activation is 0 or z itself; keeps squares and cubes finite
 
-// 1 / (1 + e^-a) with |a| <= 87, so that sigmoid and 1 - sigmoid are both accurate and finite.
-template <int W> [[gnu::always_inline]] inline Vec<W> exp_minus(const Vec<W>& a) {
-  return exp<W>(at_most(at_least(splat<W>(0.0f) - a, splat<W>(-87.0f)), splat<W>(87.0f)));
+// e^a with |a| kept below 87, so that sigmoid(-a) = 1 / (1 + e^a) and 1 - sigmoid are both accurate and finite.
+template <int W> [[gnu::always_inline]] inline Vec<W> exp_clamped(const Vec<W>& a) {
+  return exp_in_range<W>(at_most(at_least(a, splat<W>(-87.0f)), splat<W>(87.0f)));
+}
+
+// -2 sqrt(2 / pi) (z + 0.044715 z^3)
+template <int W> [[gnu::always_inline]] inline Vec<W> gelu_exponent(const Vec<W>& z, const Vec<W>& square) {
+  return z * (splat<W>(-kTwoRootTwoOverPi) - splat<W>(kTwoRootTwoOverPi * kCubic) * square);
 }
 
 template <int W> [[gnu::always_inline]] inline Vec<W> clamp_flat(const Vec<W>& z) {
   return at_most(at_least(z, splat<W>(-kFlat)), splat<W>(kFlat));
 }
 
-// 1 + tanh(a) = 2 sigmoid(2a): no cancellation for negative z. The smallest sigmoid, e^-87, times any negative z must vanish.
+// 1 + tanh(a) = 2 sigmoid(2a): no cancellation for negative z. The smallest value of s, about e^-87, times any
+// negative z must vanish.
 template <int W> [[gnu::always_inline]] inline Vec<W> times_sigmoid(const Vec<W>& z, const Vec<W>& s) {
   return at_least(z, splat<W>(-kFlat)) * s;
 }
@@ -32,14 +38,12 @@ template <int W> [[gnu::always_inline]] inline Vec<W> times_sigmoid(const Vec<W>
 template <int W, Activation A> [[gnu::always_inline]] inline Vec<W> activate(const Vec<W>& z) {
   const Vec<W> one = splat<W>(1.0f);
   if constexpr (A == Activation::kGeluTanh) {
-    const Vec<W> f = clamp_flat<W>(z);
-    const Vec<W> a = splat<W>(kTwoRootTwoOverPi) * (f + splat<W>(kCubic) * f * f * f);
-    return times_sigmoid<W>(z, one / (one + exp_minus<W>(a)));
+    return times_sigmoid<W>(z, one / (one + exp_clamped<W>(gelu_exponent<W>(z, z * z))));
   } else if constexpr (A == Activation::kGelu) {
     Vec<W> density;
-    return z * normal_cdf<W>(z, density);
+    return times_sigmoid<W>(z, normal_cdf<W>(z, density));
   } else if constexpr (A == Activation::kSwiGlu) {  // of the gate
-    return times_sigmoid<W>(z, one / (one + exp_minus<W>(z)));
+    return times_sigmoid<W>(z, one / (one + exp_clamped<W>(splat<W>(0.0f) - z)));
   } else {
     return z;
   }
@@ -50,17 +54,17 @@ template <int W, Activation A> [[gnu::always_inline]] inline Vec<W> derivative(c
   const Vec<W> one = splat<W>(1.0f), f = clamp_flat<W>(z);
   if constexpr (A == Activation::kGeluTanh) {
     const Vec<W> square = f * f;
-    const Vec<W> e = exp_minus<W>(splat<W>(kTwoRootTwoOverPi) * (f + splat<W>(kCubic) * square * f)), s = one / (one + e);
-    const Vec<W> slope = splat<W>(kTwoRootTwoOverPi) * (one + splat<W>(3.0f * kCubic) * square);
+    const Vec<W> e = exp_clamped<W>(gelu_exponent<W>(f, square)), s = one / (one + e);
+    const Vec<W> slope = splat<W>(kTwoRootTwoOverPi) + splat<W>(kTwoRootTwoOverPi * 3.0f * kCubic) * square;
     value = times_sigmoid<W>(z, s);
     return s + f * slope * s * (e * s);
   } else if constexpr (A == Activation::kGelu) {
     Vec<W> density;
     const Vec<W> cdf = normal_cdf<W>(z, density);
-    value = z * cdf;
+    value = times_sigmoid<W>(z, cdf);
     return cdf + f * density * splat<W>(kInverseRootTwoPi);
   } else if constexpr (A == Activation::kSwiGlu) {
-    const Vec<W> e = exp_minus<W>(z), s = one / (one + e);
+    const Vec<W> e = exp_clamped<W>(splat<W>(0.0f) - z), s = one / (one + e);
     value = times_sigmoid<W>(z, s);
     return s + f * s * (e * s);
   } else {
