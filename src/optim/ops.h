@@ -16,7 +16,8 @@ struct SumSquares {  // scalars.norm_sq += sum of g^2, by a fixed tree in double
   }
 };
 
-// grad_norm = sqrt(norm_sq) / loss_scale; skip = loss_sum or grad_norm not finite; grad_scale = min(1, max_norm / grad_norm) / loss_scale.
+// grad_norm = sqrt(norm_sq) / loss_scale; skip = loss_sum or grad_norm not finite; grad_scale = min(1, max_norm / grad_norm) / loss_scale,
+// 0 when the step is skipped.
 struct FinishNorm {
   Tensor scalars;  // inout
   static constexpr const char* kName = "finish_norm";
