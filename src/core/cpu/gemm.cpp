@@ -8,12 +8,19 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/cpu/simd.h"
+
+// Of a DYNAMIC_ARCH build of OpenBLAS; null in others.
+extern "C" {
+[[gnu::weak]] void gotoblas_dynamic_init();
+[[gnu::weak]] void gotoblas_dynamic_quit();
+}
 
 namespace flashgpt {
 namespace {
@@ -54,8 +61,24 @@ Panels cut(Index m, Index n) {
   return p;
 }
 
-void use_one_thread() {
-  static const bool done = (openblas_set_num_threads(1), true);
+// An OpenBLAS older than the processor does not know its model and falls back to SSE3 kernels, 4 to 8 times slower (0.3.21 on an Intel Xeon
+// of 2024). It then gets the kernels of the instruction set that is there; blas_self_test() checks them as any others. A choice of the
+// user stays.
+void choose_kernels() {
+  constexpr const char* kVariable = "OPENBLAS_CORETYPE";
+  const std::string_view chosen = openblas_get_corename();
+  if (std::getenv(kVariable) || !gotoblas_dynamic_init || !gotoblas_dynamic_quit) return;
+  if (chosen != "Prescott" && chosen != "Core2" && chosen != "Nehalem" && chosen != "generic") return;
+  const Isa isa = simd::isa();
+  if (isa == Isa::kPortable) return;
+  setenv(kVariable, isa == Isa::kAvx512 ? "SkylakeX" : "Haswell", 1);
+  gotoblas_dynamic_quit();
+  gotoblas_dynamic_init();
+  unsetenv(kVariable);
+}
+
+void prepare_blas() {
+  static const bool done = (openblas_set_num_threads(1), choose_kernels(), true);
   (void)done;
 }
 
@@ -105,6 +128,7 @@ struct FewRows {
 Index few_rows_columns(Index k) { return std::max<Index>(8, 65536 / std::max<Index>(k, 1)); }  // 256 KB of B a task
 
 std::string describe() {
+  prepare_blas();
   // "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH ...": the first two words.
   std::string config = openblas_get_config();
   std::size_t end = config.find(' ');
@@ -138,7 +162,7 @@ void gemm_serial(bool trans_a, bool trans_b, Index m, Index n, Index k, float al
                  bool accumulate, float* c, Index ldc) {
   if (m <= 0 || n <= 0) return;
   if (k <= 0) return scale_rows(m, n, accumulate, c, ldc);
-  use_one_thread();
+  prepare_blas();
   cblas_sgemm(CblasRowMajor, trans_a ? CblasTrans : CblasNoTrans, trans_b ? CblasTrans : CblasNoTrans, static_cast<blasint>(m),
               static_cast<blasint>(n), static_cast<blasint>(k), alpha, a, static_cast<blasint>(lda), b, static_cast<blasint>(ldb),
               accumulate ? 1.0f : 0.0f, c, static_cast<blasint>(ldc));
@@ -176,6 +200,7 @@ const char* blas_description() {
 }
 
 void blas_self_test() {
+  prepare_blas();
   // A kernel set forced on a processor that lacks its instructions would end the program at the first product.
   const std::string_view kernels = openblas_get_corename();
   if ((kernels == "SkylakeX" || kernels == "Cooperlake" || kernels == "Sapphirerapids") && !__builtin_cpu_supports("avx512f"))

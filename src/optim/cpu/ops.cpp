@@ -21,7 +21,7 @@ struct Squares {
   template <int W> [[gnu::always_inline]] void run(Index n, double* out) const {
     VecD<W> total = splat_double<W>(0.0);
     for (Index i = 0; i < n; i += kLanes) {
-      const VecD<W> x = to_double<W>(load_upto<W>(g + i, n - i));
+      const VecD<W> x = n - i >= kLanes ? load_double<W>(g + i) : to_double<W>(load_first<W>(g + i, n - i));
       total = total + x * x;
     }
     *out = sum(total);
