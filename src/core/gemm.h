@@ -34,8 +34,9 @@ void launch(CpuStream s, const Gemm& op, Scratch);
 void gemm_serial(bool trans_a, bool trans_b, std::int64_t m, std::int64_t n, std::int64_t k, float alpha, const float* a, std::int64_t lda,
                  const float* b, std::int64_t ldb, bool accumulate, float* c, std::int64_t ldc);
 
-// The BLAS in use, e.g. "OpenBLAS 0.3.21, Zen kernels". blas_self_test() multiplies a few small matrices and throws when the library is
-// wrong on this processor (seen with old OpenBLAS builds on new processors).
+// The BLAS in use, e.g. "OpenBLAS 0.3.21, Zen kernels". blas_self_test() multiplies a few small matrices (14 ms) and throws when the
+// library is wrong on this processor (seen with old OpenBLAS builds on new processors). Call it at the start of the program, before there
+// are other threads: the first use of the BLAS also sets it to one thread and, if it does not know the processor, chooses its kernels.
 const char* blas_description();
 void blas_self_test();
 
