@@ -1,3 +1,4 @@
+// Norms against their twin and finite differences, in place, with frozen weights, and where a one-pass variance fails.
 #include "ops/add_norm.h"
 
 #include "ops/op_case.h"

@@ -1,3 +1,4 @@
+// Activations against their twin and finite differences, in place, their relative accuracy and the ends of fp32.
 #include "ops/bias_act.h"
 
 #include "ops/op_case.h"

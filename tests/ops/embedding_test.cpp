@@ -1,3 +1,4 @@
+// Embedding against its twin and finite differences, and ids outside the table.
 #include "ops/embedding.h"
 
 #include "ops/op_case.h"

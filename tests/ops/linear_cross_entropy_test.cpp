@@ -1,3 +1,4 @@
+// The language-model head and its loss against their twin and finite differences; ignored, wrong and extreme values.
 #include "ops/linear_cross_entropy.h"
 
 #include "ops/op_case.h"

@@ -1,3 +1,4 @@
+// Rotary embedding against its twin and finite differences, and at positions where fp32 angles fail.
 #include "ops/qkv_rope.h"
 
 #include "ops/op_case.h"

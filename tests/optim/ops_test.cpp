@@ -1,3 +1,4 @@
+// Norm, AdamW and Adafactor against their formulas in double, five steps long; skipped steps, zero gradients, tiny shapes.
 #include "optim/ops.h"
 
 #include "ops/op_case.h"

@@ -1,3 +1,4 @@
+// Copies and fills on the CPU, where host and device memory are the same.
 #include "core/copy.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// The choice of instruction set that all vector kernels share.
 #include "core/cpu/simd.h"
 
 #include <atomic>

@@ -1,3 +1,4 @@
+// Bias and activation on the CPU: one pass over memory, as fast as memory; exp and the normal distribution from core/cpu/simd_math.h.
 #include "ops/bias_act.h"
 
 #include "core/cpu/simd_math.h"

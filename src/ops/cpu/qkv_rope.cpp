@@ -1,3 +1,5 @@
+// Bias and rotary embedding on the CPU, in place. Sines are computed where they are used: a table would have to be read as well, and in
+// double, so that long positions are exact.
 #include "ops/qkv_rope.h"
 
 #include "core/cpu/simd_math.h"

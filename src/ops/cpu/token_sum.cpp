@@ -1,3 +1,4 @@
+// The second half of a sum over tokens: partials of the blocks, added in order.
 #include "ops/cpu/token_sum.h"
 
 namespace flashgpt {

@@ -1,3 +1,5 @@
+// The optimizer's ops on the CPU. Each is as many passes over memory as its formula forces: AdamW one, Adafactor three over g and one over
+// w; sums are made by blocks of a fixed size, in double across blocks.
 #include "optim/ops.h"
 
 #include <cmath>
