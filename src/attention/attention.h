@@ -13,11 +13,13 @@ enum class Implementation : std::uint8_t { kAuto, kReference, kStandard, kFlash 
 
 struct Forward {
   Tensor o;    // out [batch, max_q, heads, v_head_dim] or [total_q, heads, v_head_dim]
-  Tensor lse;  // out fp32 [batch, heads, max_q] or [heads, total_q]: natural log of the sum of exp(score); -inf where no key is seen
+  Tensor lse;  // out, optional, fp32 [batch, heads, max_q] or [heads, total_q]: natural log of the sum of exp(score); -inf where no key is
+               // seen
   Tensor q, k, v;
   Tensor cu_seqlens_q, cu_seqlens_k;
   Tensor seqused_q, seqused_k;
-  Tensor alibi_slopes;  // fp32 [heads] or [batch, heads]
+  Tensor alibi_slopes;  // fp32 [heads] or [batch, heads]; absent with spec.alibi: those of alibi_slopes() below
+                        // (of total_heads instead of heads: this rank's begin at head_offset)
   AttentionSpec spec;
   Implementation implementation = Implementation::kAuto;
 
@@ -78,5 +80,6 @@ void launch(CpuStream s, const Backward& op, Scratch scratch);
 
 // ALiBi's slopes for a number of heads, as in the paper (Press et al., 2022): 2^(-8 i / n) for a power of two n, else interleaved.
 void alibi_slopes(std::int64_t heads, float* slopes);
+float alibi_slope(std::int64_t heads, std::int64_t head);
 
 }  // namespace flashgpt::attention

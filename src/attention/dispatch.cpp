@@ -1,0 +1,169 @@
+// Checks, and which implementation does what. On the CPU: auto and flash are the tiled kernels.
+#include <cmath>
+
+#include "attention/implementations.h"
+
+namespace flashgpt::attention {
+namespace {
+
+bool given(const Tensor& t) { return t.data != nullptr || t.rank() > 0; }
+
+struct Checker {
+  const char* op;
+  const AttentionSpec& spec;
+
+  void tensor(const char* name, const Tensor& t, const Shape& shape, Dtype dtype) const {
+    require(given(t), op, ": ", name, " is missing, expected ", name_of(dtype), " ", shape.str());
+    require(t.shape == shape, op, ": ", name, " has shape ", t.shape.str(), ", expected ", shape.str());
+    require(t.dtype == dtype, op, ": ", name, " is ", name_of(t.dtype), ", expected ", name_of(dtype));
+    require(t.data != nullptr || t.numel() == 0, op, ": ", name, " of shape ", shape.str(), " has no address");
+  }
+  // [batch, length, heads, columns] or [total, heads, columns]; columns must lie side by side.
+  void rows(const char* name, const Tensor& t, bool queries, std::int64_t heads, std::int64_t columns) const {
+    const std::int64_t length = queries ? spec.max_q : spec.max_k, total = queries ? spec.total_q : spec.total_k;
+    tensor(name, t, spec.varlen ? Shape{total, heads, columns} : Shape{spec.batch, length, heads, columns}, spec.dtype);
+    require(t.stride(-1) == 1 || columns == 1, op, ": ", name, " has stride ", t.stride(-1), " in its last dimension, expected 1");
+  }
+  void lse(const char* name, const Tensor& t) const {
+    tensor(name, t, spec.varlen ? Shape{spec.heads, spec.total_q} : Shape{spec.batch, spec.heads, spec.max_q}, Dtype::kF32);
+  }
+  void lengths(const char* name, const Tensor& t, std::int64_t n) const {
+    tensor(name, t, {n}, Dtype::kI32);
+    require(t.contiguous(), op, ": ", name, " is strided, expected numbers side by side");
+  }
+  void at_least(const char* name, std::int64_t value, std::int64_t least) const {
+    require(value >= least, op, ": ", name, " = ", value, ", expected at least ", least);
+  }
+
+  void numbers() const {
+    at_least("batch", spec.batch, 0);
+    at_least("max_q", spec.max_q, 0);
+    at_least("max_k", spec.max_k, 0);
+    at_least("heads", spec.heads, 1);
+    at_least("kv_heads", spec.kv_heads, 1);
+    require(spec.heads % spec.kv_heads == 0, op, ": heads = ", spec.heads, ", expected a multiple of kv_heads = ", spec.kv_heads);
+    at_least("head_dim", spec.head_dim, 1);
+    at_least("v_head_dim", spec.v_head_dim, 1);
+    if (spec.varlen) {
+      at_least("total_q", spec.total_q, 0);
+      at_least("total_k", spec.total_k, 0);
+    }
+    require(spec.dtype == Dtype::kF32, op, ": dtype = ", name_of(spec.dtype), ", expected fp32: no CPU kernel for it yet");
+    require(std::isfinite(spec.scale) && spec.scale >= 0, op, ": scale = ", spec.scale,
+            ", expected a positive number, or 0 for 1/sqrt(head_dim)");
+    require(std::isfinite(spec.softcap) && spec.softcap >= 0, op, ": softcap = ", spec.softcap,
+            ", expected a positive number, or 0 for none");
+    at_least("window_left", spec.window_left, kNoWindow);
+    at_least("window_right", spec.window_right, kNoWindow);
+    require(!spec.causal || spec.window_right <= 0, op, ": window_right = ", spec.window_right, " with causal, expected 0 or ", kNoWindow);
+    require(spec.dropout == 0.0f, op, ": dropout = ", spec.dropout, ", expected 0: no kernel does dropout yet");
+    require(!spec.sink, op, ": sink = true, expected false: no kernel does it yet");
+    require(!spec.block_mask, op, ": block_mask = true, expected false: no kernel does it yet");
+    const std::int64_t all = spec.total_heads != 0 ? spec.total_heads : spec.heads;
+    require(spec.head_offset >= 0 && spec.head_offset + spec.heads <= all, op, ": head_offset = ", spec.head_offset,
+            ", expected 0 to total_heads - heads = ", all - spec.heads);
+  }
+
+  template <class Op> void common(const Op& o) const {
+    numbers();
+    rows("q", o.q, true, spec.heads, spec.head_dim);
+    rows("k", o.k, false, spec.kv_heads, spec.head_dim);
+    rows("v", o.v, false, spec.kv_heads, spec.v_head_dim);
+    rows("o", o.o, true, spec.heads, spec.v_head_dim);
+    if (spec.varlen) {
+      lengths("cu_seqlens_q", o.cu_seqlens_q, spec.batch + 1);
+      lengths("cu_seqlens_k", o.cu_seqlens_k, spec.batch + 1);
+    } else {
+      require(!given(o.cu_seqlens_q) && !given(o.cu_seqlens_k), op, ": cu_seqlens given, but spec.varlen is false");
+    }
+    if (given(o.seqused_q)) lengths("seqused_q", o.seqused_q, spec.batch);
+    if (given(o.seqused_k)) lengths("seqused_k", o.seqused_k, spec.batch);
+    const Tensor& slopes = o.alibi_slopes;
+    if (given(slopes)) {
+      require(spec.alibi, op, ": alibi_slopes given, but spec.alibi is false");
+      const std::int64_t n = slopes.dim(-1);
+      require(n == spec.heads || n == spec.total_heads, op, ": alibi_slopes has shape ", slopes.shape.str(), ", expected [", spec.heads,
+              "] or [", spec.batch, ", ", spec.heads, "]");
+      tensor("alibi_slopes", slopes, slopes.rank() == 2 ? Shape{spec.batch, n} : Shape{n}, Dtype::kF32);
+      require(slopes.stride(-1) == 1 || n == 1, op, ": alibi_slopes has stride ", slopes.stride(-1), " in its last dimension, expected 1");
+    }
+  }
+};
+
+double pairs_of(const AttentionSpec& s) {
+  const Mask mask{s.window_left, s.causal ? 0 : s.window_right};
+  double sequences = static_cast<double>(s.batch);
+  if (s.varlen) sequences = s.max_q > 0 ? static_cast<double>(s.total_q) / static_cast<double>(s.max_q) : 0;
+  return sequences * static_cast<double>(s.heads) * visible_pairs(mask, s.max_q, s.max_k);
+}
+
+}  // namespace
+
+void check(const Forward& op) {
+  const Checker c{Forward::kName, op.spec};
+  c.common(op);
+  if (given(op.lse)) c.lse("lse", op.lse);
+}
+
+void check(const Backward& op) {
+  const Checker c{Backward::kName, op.spec};
+  c.common(op);
+  c.rows("dq", op.dq, true, op.spec.heads, op.spec.head_dim);
+  c.rows("dk", op.dk, false, op.spec.kv_heads, op.spec.head_dim);
+  c.rows("dv", op.dv, false, op.spec.kv_heads, op.spec.v_head_dim);
+  c.rows("dout", op.dout, true, op.spec.heads, op.spec.v_head_dim);
+  c.lse("lse", op.lse);
+  if (given(op.dlse)) c.lse("dlse", op.dlse);
+}
+
+double Forward::flops(const Forward& op) { return 2.0 * pairs_of(op.spec) * static_cast<double>(op.spec.head_dim + op.spec.v_head_dim); }
+double Backward::flops(const Backward& op) {
+  return 2.0 * pairs_of(op.spec) * static_cast<double>(3 * op.spec.head_dim + 2 * op.spec.v_head_dim);
+}
+
+std::size_t scratch_bytes(const Target& target, const Forward& op) {
+  switch (op.implementation) {
+    case Implementation::kReference: return 0;
+    case Implementation::kStandard: return standard_scratch_bytes(target, op);
+    default: return tiled_scratch_bytes(target, op);
+  }
+}
+std::size_t scratch_bytes(const Target& target, const Backward& op) {
+  switch (op.implementation) {
+    case Implementation::kReference: return 0;
+    case Implementation::kStandard: return standard_scratch_bytes(target, op);
+    default: return tiled_scratch_bytes(target, op);
+  }
+}
+
+void launch(CpuStream s, const Forward& op, Scratch scratch) {
+  check_lengths(problem_of(op));
+  switch (op.implementation) {
+    case Implementation::kReference: return reference_forward(op);
+    case Implementation::kStandard: return standard_forward(s, op, scratch);
+    default: return tiled_forward(s, op, scratch);
+  }
+}
+void launch(CpuStream s, const Backward& op, Scratch scratch) {
+  check_lengths(problem_of(op));
+  switch (op.implementation) {
+    case Implementation::kReference: return reference_backward(op);
+    case Implementation::kStandard: return standard_backward(s, op, scratch);
+    default: return tiled_backward(s, op, scratch);
+  }
+}
+
+float alibi_slope(std::int64_t heads, std::int64_t head) {
+  std::int64_t power = 1;
+  while (power * 2 <= heads) power *= 2;
+  const double n = static_cast<double>(power);
+  if (head < power) return static_cast<float>(std::exp2(-8.0 * static_cast<double>(head + 1) / n));
+  return static_cast<float>(std::exp2(-8.0 * static_cast<double>(2 * (head - power) + 1) / (2 * n)));
+}
+
+void alibi_slopes(std::int64_t heads, float* slopes) {
+  require(heads >= 1, "alibi_slopes: heads = ", heads, ", expected at least 1");
+  for (std::int64_t h = 0; h < heads; ++h) slopes[h] = alibi_slope(heads, h);
+}
+
+}  // namespace flashgpt::attention
