@@ -22,6 +22,9 @@ constexpr Index kSumRows = 64;     // queries in a task of the sweep over partia
 template <int W> constexpr Index pass_keys() { return kPass / kBlock<W> * kBlock<W>; }
 template <int W> constexpr Index block_rows() { return kBlockGroups * kGroup<W>; }
 
+// Floats from one key to the next in P and dS: the rows of a block, padded to an odd number of cache lines.
+template <int W> constexpr Index score_stride() { return block_rows<W>() + 16; }
+
 template <int W> struct Buffers {  // of a worker; floats
   Index k, v, dk, dv, qt, dot, q, dout, dqt, lse, delta, p, ds, lanes, total;
   explicit Buffers(const Problem& pr) {
@@ -44,8 +47,8 @@ template <int W> struct Buffers {  // of a worker; floats
     dqt = take(rows * round_up(pr.head_dim, 2));
     lse = take(rows);
     delta = take(rows);
-    p = take(rows * kBlock<W>);
-    ds = take(rows * kBlock<W>);
+    p = take(score_stride<W>() * kBlock<W>);
+    ds = take(score_stride<W>() * kBlock<W>);
     lanes = take(kBlockGroups * static_cast<Index>(sizeof(LaneInfo<W>) / sizeof(float)));
     total = at;
   }
@@ -66,9 +69,10 @@ struct TileArgs {
 struct Gradients {
   template <int W> [[gnu::always_inline]] static void run(const TileArgs* a, const LaneInfo<W>* lanes, bool products) {
     constexpr int kTile = kRows<W>;
+    constexpr Index kScores = score_stride<W>();
     for (Index j = a->first; j < a->last; j += kTile) {
       F<W> acc[kTile][2];
-      float *p = a->p + j * kGroup<W>, *ds = a->ds + j * kGroup<W>;
+      float *p = a->p + j * kScores, *ds = a->ds + j * kScores;
       clear<W, kTile>(acc);
       multiply<W, kTile>(acc, a->k + j * a->k_stride, a->k_stride, 1, a->qt, kGroup<W>, a->depth);
       const Index key = a->key0 + j;
@@ -87,18 +91,18 @@ struct Gradients {
             for (int n = 0; n < 2; ++n) acc[r][n] = sees<W>(*lanes, n, key + r) ? acc[r][n] : F<W>{};
         }
       }
-      store_tile<W, kTile>(acc, p, kGroup<W>);
+      store_tile<W, kTile>(acc, p, kScores);
       clear<W, kTile>(acc);
       multiply<W, kTile>(acc, a->v + j * a->v_stride, a->v_stride, 1, a->dot, kGroup<W>, a->v_depth);
       if (!products) {
         const F<W> d0 = load<W>(a->delta), d1 = load<W>(a->delta + W);
 #pragma GCC unroll 8
         for (int r = 0; r < kTile; ++r) {
-          acc[r][0] = (acc[r][0] - d0) * load<W>(p + r * kGroup<W>);
-          acc[r][1] = (acc[r][1] - d1) * load<W>(p + r * kGroup<W> + W);
+          acc[r][0] = (acc[r][0] - d0) * load<W>(p + r * kScores);
+          acc[r][1] = (acc[r][1] - d1) * load<W>(p + r * kScores + W);
         }
       }
-      store_tile<W, kTile>(acc, ds, kGroup<W>);
+      store_tile<W, kTile>(acc, ds, kScores);
     }
   }
 };
@@ -109,7 +113,7 @@ struct GradientRows {
     for (int n = 0; n < 2; ++n) {
       const F<W> l = load<W>(a->lse + n * W), delta = load<W>(a->delta + n * W);
       for (Index j = a->first; j < a->last; ++j) {
-        float *p = a->p + j * kGroup<W> + n * W, *ds = a->ds + j * kGroup<W> + n * W;
+        float *p = a->p + j * score_stride<W>() + n * W, *ds = a->ds + j * score_stride<W>() + n * W;
         F<W> derivative = splat<W>(1.0f);
         const F<W> x = score_vec<W>(*kind, *lanes, n, a->key0 + j, load<W>(p), derivative);
         const F<W> w = sees<W>(*lanes, n, a->key0 + j) ? exp2_of<W>(x - l) : F<W>{};
@@ -124,25 +128,26 @@ struct GroupRange {
   Index first, last;  // keys of the block that the group has scores of
 };
 
-// dst[key][column] += sum over groups and lanes of x[group][key][lane] * y[group * lanes + lane][column]
+// dst[key][column] += sum over rows of x[key][row] * y[row][column]. Of a tile of keys only the groups that have scores of it are read:
+// they follow each other, since later rows see later keys.
 struct AddOuter {
   template <int W> [[gnu::always_inline]] static void run(float* dst, Index stride, Index columns, const float* x, const float* y,
-                                                          const GroupRange* ranges, Index groups) {
+                                                          const GroupRange* ranges, Index groups, Index keys) {
     constexpr int kTile = kRows<W>;
-    Index first = ranges[0].first, last = ranges[0].last;
-    for (Index g = 1; g < groups; ++g) {
-      first = std::min(first, ranges[g].first);
-      last = std::max(last, ranges[g].last);
-    }
-    for (Index c = 0; c < columns; c += kGroup<W>)
-      for (Index j = first; j < last; j += kTile) {
+    constexpr Index kScores = score_stride<W>();
+    Index first = 0, last = 0;  // groups of the tile
+    for (Index j = 0; j < keys; j += kTile) {
+      while (first < groups && ranges[first].last <= j) ++first;
+      while (last < groups && ranges[last].first <= j) ++last;
+      if (first >= last) continue;
+      const Index row = first * kGroup<W>, depth = (last - first) * kGroup<W>;
+      for (Index c = 0; c < columns; c += kGroup<W>) {
         F<W> acc[kTile][2];
         load_tile<W, kTile>(acc, dst + j * stride + c, stride);
-        for (Index g = 0; g < groups; ++g)
-          if (ranges[g].first <= j && j < ranges[g].last)
-            multiply<W, kTile>(acc, x + (g * kBlock<W> + j) * kGroup<W>, kGroup<W>, 1, y + g * kGroup<W> * stride + c, stride, kGroup<W>);
+        multiply<W, kTile>(acc, x + j * kScores + row, kScores, 1, y + row * stride + c, stride, depth);
         store_tile<W, kTile>(acc, dst + j * stride + c, stride);
       }
+    }
   }
 };
 
@@ -249,11 +254,8 @@ struct Call {
       for (Index g = 0; g < groups; ++g) {
         const Index first = std::max<Index>(0, lanes[g].see_any_first - key0) / kRows<W> * kRows<W>;
         const Index last = std::min(padded, round_up(std::max<Index>(0, lanes[g].see_any_last - key0), kRows<W>));
-        ranges[g] = {first, std::max(first, last)};
-        if (first >= last) {
-          ranges[g] = {padded, 0};
-          continue;
-        }
+        ranges[g] = {first, last};
+        if (first >= last) continue;
         some = true;
         const Index r = g * kLanes;
         const TileArgs args{memory + b.k + at * k_stride,
@@ -266,8 +268,8 @@ struct Call {
                             p.v_head_dim,
                             memory + b.lse + r,
                             memory + b.delta + r,
-                            memory + b.p + r * kBlock<W>,
-                            memory + b.ds + r * kBlock<W>,
+                            memory + b.p + r,
+                            memory + b.ds + r,
                             first,
                             last,
                             key0};
@@ -275,16 +277,17 @@ struct Call {
         Outlined<W>::template call<Gradients>(&args, lane_info, !kind.plain());
         if (!kind.plain()) Outlined<W>::template call<GradientRows>(&args, lane_info, &kind);
         Outlined<W>::template call<AddTransposed>(memory + b.dqt + r * dq_columns, dq_columns, args.k + first * k_stride, k_stride,
-                                                  static_cast<const float*>(args.ds + first * kLanes), last - first, false);
+                                                  static_cast<const float*>(args.ds + first * score_stride<W>()), score_stride<W>(),
+                                                  last - first, false);
       }
       if (!some) continue;
       const GroupRange* group_ranges = ranges;
       Outlined<W>::template call<AddOuter>(memory + b.dv + at * v_stride, v_stride, packed_columns<W>(p.v_head_dim),
                                            static_cast<const float*>(memory + b.p), static_cast<const float*>(memory + b.dout),
-                                           group_ranges, groups);
+                                           group_ranges, groups, padded);
       Outlined<W>::template call<AddOuter>(memory + b.dk + at * k_stride, k_stride, packed_columns<W>(p.head_dim),
                                            static_cast<const float*>(memory + b.ds), static_cast<const float*>(memory + b.q), group_ranges,
-                                           groups);
+                                           groups, padded);
     }
     float scale[kLanes];
     std::fill_n(scale, kLanes, p.scale);

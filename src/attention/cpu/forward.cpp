@@ -167,7 +167,7 @@ struct Call {
         follow_maximum<W>(largest, max, sum, shift, ot, v_rows);
         Outlined<W>::template call<Exponentials>(pb, first, last, static_cast<const float*>(shift), sum);
         Outlined<W>::template call<AddTransposed>(ot, v_rows, static_cast<const float*>(vb + first * v_stride), v_stride,
-                                                  static_cast<const float*>(pb + first * kLanes), last - first, false);
+                                                  static_cast<const float*>(pb + first * kLanes), kLanes, last - first, false);
       }
     }
 

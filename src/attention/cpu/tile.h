@@ -142,28 +142,28 @@ template <int W, int Rows> [[gnu::always_inline]] inline void store_tile(const F
   }
 }
 
-// c[row][lane] += sum over k of a[row + k * a_step] * b[k][lane] for `rows` rows (even): O^T += V^T P^T and dQ^T += K^T dS^T. Rows of c and
-// b are one group wide.
+// c[row][lane] += sum over k of a[row + k * a_step] * b[k][lane] for `rows` rows (even): O^T += V^T P^T and dQ^T += K^T dS^T. A row of c is
+// one group.
 struct AddTransposed {
   template <int W, int Rows>
-  [[gnu::always_inline]] static void tile(float* c, const float* a, Index a_step, const float* b, Index depth, bool fresh) {
+  [[gnu::always_inline]] static void tile(float* c, const float* a, Index a_step, const float* b, Index b_step, Index depth, bool fresh) {
     F<W> acc[Rows][2];
     if (fresh)
       clear<W, Rows>(acc);
     else
       load_tile<W, Rows>(acc, c, kGroup<W>);
-    multiply<W, Rows>(acc, a, 1, a_step, b, kGroup<W>, depth);
+    multiply<W, Rows>(acc, a, 1, a_step, b, b_step, depth);
     store_tile<W, Rows>(acc, c, kGroup<W>);
   }
-  template <int W>
-  [[gnu::always_inline]] static void run(float* c, Index rows, const float* a, Index a_step, const float* b, Index depth, bool fresh) {
+  template <int W> [[gnu::always_inline]] static void run(float* c, Index rows, const float* a, Index a_step, const float* b, Index b_step,
+                                                          Index depth, bool fresh) {
     constexpr int kTile = kRows<W>;
     Index r = 0;
     const bool two_fours = kTile == 6 && rows % 6 == 2 && rows >= 8;  // 8 rows as 4 + 4 rather than 6 + 2
     for (const Index last = two_fours ? rows - 8 : rows; r + kTile <= last; r += kTile)
-      tile<W, kTile>(c + r * kGroup<W>, a + r, a_step, b, depth, fresh);
-    for (; r + 4 <= rows; r += 4) tile<W, 4>(c + r * kGroup<W>, a + r, a_step, b, depth, fresh);
-    for (; r + 2 <= rows; r += 2) tile<W, 2>(c + r * kGroup<W>, a + r, a_step, b, depth, fresh);
+      tile<W, kTile>(c + r * kGroup<W>, a + r, a_step, b, b_step, depth, fresh);
+    for (; r + 4 <= rows; r += 4) tile<W, 4>(c + r * kGroup<W>, a + r, a_step, b, b_step, depth, fresh);
+    for (; r + 2 <= rows; r += 2) tile<W, 2>(c + r * kGroup<W>, a + r, a_step, b, b_step, depth, fresh);
   }
 };
 
