@@ -24,24 +24,20 @@ constexpr int kPieceColumns = 64;
 constexpr int kBarrierDs = 1, kBarrierStore = 2;  // named barriers; the second has one a warpgroup
 
 // The tiles of queries of a work item, as producer and consumers walk them: every query head of the group, then every tile it meets.
-struct QueryWalk {
-  int first, tiles, m, head, block, left;  // block: index of the tile in arrays over all heads
-  DEVICE QueryWalk(const BackwardArgs& a, bool causal, int first_key, int kv_head_of_all) {
+template <bool Causal> struct QueryWalk {
+  int m, block, left;  // block: index of the tile in arrays over all heads
+  DEVICE QueryWalk(const BackwardArgs& a, int first_key, int kv_head_of_all) {
     const int group = a.heads / a.kv_heads;
-    first = first_query_tile(causal, first_key, a.sq, a.sk);
-    tiles = a.query_tiles;
-    m = first;
-    head = kv_head_of_all * group;  // of all query heads of all sequences
-    block = head * tiles + first;
-    left = group * larger(0, tiles - first);
+    m = first_query_tile(Causal, first_key, a.sq, a.sk);
+    block = kv_head_of_all * group * a.query_tiles + m;
+    left = group * larger(0, a.query_tiles - m);
   }
-  DEVICE void advance() {
+  DEVICE void advance(const BackwardArgs& a, int first_key) {
     ++block;
     --left;
-    if (++m == tiles) {
-      m = first;
-      block += first;
-      ++head;
+    if (++m == a.query_tiles) {
+      m = first_query_tile(Causal, first_key, a.sq, a.sk);
+      block += m;
     }
   }
 };
@@ -66,12 +62,100 @@ DEVICE void store_block(uint32_t rows, const uint32_t* d) {
     stmatrix4(rows + row * kSwizzleRowBytes + ((2 * j + lane / 16) ^ row % 8) * 16, d[4 * j], d[4 * j + 1], d[4 * j + 2], d[4 * j + 3]);
 }
 
+// Accumulators that start from a value of their column; `columns`: address of this lane's first one.
+DEVICE void start_from_columns(float (&d)[32], uint32_t columns) {
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    load_shared2(d[4 * j], d[4 * j + 1], columns + j * 32);
+    d[4 * j + 2] = d[4 * j];
+    d[4 * j + 3] = d[4 * j + 1];
+  }
+}
+
 // A 64 x 64 piece of dQ to shared memory, in fragment order.
 DEVICE void stage(uint32_t box, const float (&dq)[32]) {
 #pragma unroll
   for (int j = 0; j < 8; ++j)
     store_shared4(box + (j * kWarpGroup + threadIdx.x % kWarpGroup) * 16, __float_as_uint(dq[4 * j]), __float_as_uint(dq[4 * j + 1]),
                   __float_as_uint(dq[4 * j + 2]), __float_as_uint(dq[4 * j + 3]));
+}
+
+// The barriers of the tiles: full when a copy has landed, empty when every consumer warp has read.
+template <int Stages> struct TileBarriers {
+  uint32_t full_q, full_o, empty_q, empty_o, full_k, full_v;
+  DEVICE explicit TileBarriers(uint32_t at)
+      : full_q(at),
+        full_o(at + 8 * Stages),
+        empty_q(at + 16 * Stages),
+        empty_o(at + 24 * Stages),
+        full_k(at + 32 * Stages),
+        full_v(full_k + 8) {}
+  DEVICE void init() const {
+    for (int s = 0; s < Stages; ++s) {
+      mbar_init(full_q + 8 * s, 1);
+      mbar_init(full_o + 8 * s, 1);
+      mbar_init(empty_q + 8 * s, 4 * kConsumers);
+      mbar_init(empty_o + 8 * s, 4 * kConsumers);
+    }
+    mbar_init(full_k, 1);
+    mbar_init(full_v, 1);
+    mbar_init_fence();
+  }
+};
+
+// What the loading thread does: K, the first Q, V, the first dO (S can start with the first two), then Q and dO of every tile.
+template <BackwardConfig C, BackwardLayout L, int Stages>
+DEVICE void load_tiles(uint32_t sm, const TileBarriers<Stages>& bars, const CUtensorMap* map_q, const CUtensorMap* map_dout,
+                       const CUtensorMap* map_k, const CUtensorMap* map_v, const BackwardArgs& a, const WorkItem& work) {
+  constexpr int kPieces = C.head_dim / kPieceColumns, kM = kQueryRows, kN = L.key_rows;
+  const int first_key = work.key_block * kN, kv_head = work.head % a.kv_heads, sequence = work.head / a.kv_heads;
+  wait_for_previous_kernel();
+  auto load_keys = [&](uint32_t to, const CUtensorMap* map, uint32_t full) {
+    mbar_expect(full, L.kv_bytes);
+    for (int x = 0; x < kPieces; ++x)
+      tma_load(to + x * kN * kSwizzleRowBytes, map, full, x * kSwizzleColumns, first_key, kv_head, sequence);
+  };
+  load_keys(sm + L.k, map_k, bars.full_k);
+  QueryWalk<C.causal> walk(a, first_key, work.head);
+  bool first = true;
+  for (Ring<Stages> ring; walk.left > 0; walk.advance(a, first_key), ring.advance()) {
+    const int head = walk.block / a.query_tiles - sequence * a.heads, slot = ring.slot;
+    const float* stats = a.stats + static_cast<int64_t>(walk.block) * kStats;
+    const uint32_t to_q = sm + L.q + slot * L.q_bytes, to_o = sm + L.dout + slot * L.q_bytes, to_stats = sm + L.stats + slot * kStats * 4;
+    mbar_wait(bars.empty_q + 8 * slot, ring.parity ^ 1);
+    mbar_expect(bars.full_q + 8 * slot, L.q_bytes + kStatsLse * 4);
+    for (int x = 0; x < kPieces; ++x)
+      tma_load(to_q + x * kM * kSwizzleRowBytes, map_q, bars.full_q + 8 * slot, x * kSwizzleColumns, walk.m * kM, head, sequence);
+    bulk_load(to_stats, stats, kStatsLse * 4, bars.full_q + 8 * slot);
+    if (first) load_keys(sm + L.v, map_v, bars.full_v);
+    first = false;
+    mbar_wait(bars.empty_o + 8 * slot, ring.parity ^ 1);
+    mbar_expect(bars.full_o + 8 * slot, L.q_bytes + (kStats - kStatsLse) * 4);
+    for (int x = 0; x < kPieces; ++x)
+      tma_load(to_o + x * kM * kSwizzleRowBytes, map_dout, bars.full_o + 8 * slot, x * kSwizzleColumns, walk.m * kM, head, sequence);
+    bulk_load(to_stats + kStatsLse * 4, stats + kStatsLse, (kStats - kStatsLse) * 4, bars.full_o + 8 * slot);
+  }
+  if (first) load_keys(sm + L.v, map_v, bars.full_v);
+}
+
+// P^T = 2^(S^T c - lse) in place; `lse`: address of this lane's first value.
+DEVICE void exponentials(float (&s)[32], float scale_log2, uint32_t lse) {
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    float l0, l1;
+    load_shared2(l0, l1, lse + j * 32);
+    s[4 * j] = ex2(fmaf(s[4 * j], scale_log2, -l0));
+    s[4 * j + 1] = ex2(fmaf(s[4 * j + 1], scale_log2, -l1));
+    s[4 * j + 2] = ex2(fmaf(s[4 * j + 2], scale_log2, -l0));
+    s[4 * j + 3] = ex2(fmaf(s[4 * j + 3], scale_log2, -l1));
+  }
+}
+// Sets to zero what no query of the tile sees; `first_key`: the first of this warpgroup's 64 keys.
+template <bool Causal> DEVICE void mask_block(float (&p)[32], int first_key, int first_query, const BackwardArgs& a) {
+  if (tile_needs_mask(Causal, first_key, 64, first_query, a.sq, a.sk)) {
+    const int lane = lane_index(), key = first_key + threadIdx.x % kWarpGroup / kWarp * 16 + lane / 4, query = first_query + lane % 4 * 2;
+    hide(p, first_query_of(Causal, key, a.sq, a.sk) - query, first_query_of(Causal, key + 8, a.sq, a.sk) - query);
+  }
 }
 
 template <BackwardConfig C> __global__ void __launch_bounds__(kBackwardThreads, 1)
@@ -87,117 +171,57 @@ template <BackwardConfig C> __global__ void __launch_bounds__(kBackwardThreads, 
   constexpr bool kShareTiles = kPieces == 1;  // dQ is one piece: the warpgroups take turns; else each takes its piece of every tile
   static_assert(kShareTiles || kPieces == kConsumers);
   constexpr bool kPacked = (C.experiment & 2) && !C.half;
+  constexpr bool kSkip = C.causal && (C.experiment & 4);
 
   extern __shared__ uint8_t raw[];
-  const uint32_t sm = align_up(smem_address(raw), 1024), bars = sm + L.barriers;
-  const uint32_t full_q = bars, full_o = bars + 8 * kQueryStages, empty_q = bars + 16 * kQueryStages, empty_o = bars + 24 * kQueryStages,
-                 full_kv = bars + 32 * kQueryStages;
+  const uint32_t sm = align_up(smem_address(raw), 1024);
+  const TileBarriers<kQueryStages> bars(sm + L.barriers);
   const int wg = warpgroup_index();
-  if (threadIdx.x == 0) {
-    for (int s = 0; s < kQueryStages; ++s) {
-      mbar_init(full_q + 8 * s, 1);
-      mbar_init(full_o + 8 * s, 1);
-      mbar_init(empty_q + 8 * s, 4 * kConsumers);
-      mbar_init(empty_o + 8 * s, 4 * kConsumers);
-    }
-    mbar_init(full_kv, 1);
-    mbar_init_fence();
-  }
+  if (threadIdx.x == 0) bars.init();
   fence_async_shared();
   __syncthreads();
   launch_dependents();
   WorkItem work = backward_work(blockIdx.x, a.key_blocks, a.all_kv_heads, a.section);
   work.head += a.first_kv_head;
-  const int first_key = work.key_block * kN;
-  QueryWalk walk(a, C.causal, first_key, work.head);
 
   if (wg == kConsumers) {
     registers_down<24>();
-    if (threadIdx.x == kConsumers * kWarpGroup) {
-      const int kv_head = work.head % a.kv_heads, sequence = work.head / a.kv_heads;
-      mbar_expect(full_kv, 2 * L.kv_bytes);
-#pragma unroll
-      for (int x = 0; x < kPieces; ++x) {
-        tma_load(sm + L.k + x * kN * kSwizzleRowBytes, &map_k, full_kv, x * kSwizzleColumns, first_key, kv_head, sequence);
-        tma_load(sm + L.v + x * kN * kSwizzleRowBytes, &map_v, full_kv, x * kSwizzleColumns, first_key, kv_head, sequence);
-      }
-      wait_for_previous_kernel();
-      for (Ring<kQueryStages> ring; walk.left > 0; walk.advance(), ring.advance()) {
-        const int head = walk.head - sequence * a.heads;
-        const float* stats = a.stats + static_cast<int64_t>(walk.block) * kStats;
-        const uint32_t stats_to = sm + L.stats + ring.slot * kStats * 4;
-        const uint32_t to_q = sm + L.q + ring.slot * L.q_bytes, to_o = sm + L.dout + ring.slot * L.q_bytes;
-        mbar_wait(empty_q + 8 * ring.slot, ring.parity ^ 1);
-        mbar_expect(full_q + 8 * ring.slot, L.q_bytes + kStatsLse * 4);
-#pragma unroll
-        for (int x = 0; x < kPieces; ++x)
-          tma_load(to_q + x * kM * kSwizzleRowBytes, &map_q, full_q + 8 * ring.slot, x * kSwizzleColumns, walk.m * kM, head, sequence);
-        bulk_load(stats_to, stats, kStatsLse * 4, full_q + 8 * ring.slot);
-        mbar_wait(empty_o + 8 * ring.slot, ring.parity ^ 1);
-        mbar_expect(full_o + 8 * ring.slot, L.q_bytes + kStatsDelta * 4);
-#pragma unroll
-        for (int x = 0; x < kPieces; ++x)
-          tma_load(to_o + x * kM * kSwizzleRowBytes, &map_dout, full_o + 8 * ring.slot, x * kSwizzleColumns, walk.m * kM, head, sequence);
-        bulk_load(stats_to + kStatsLse * 4, stats + kStatsLse, kStatsDelta * 4, full_o + 8 * ring.slot);
-      }
-    }
+    if (threadIdx.x == kConsumers * kWarpGroup) load_tiles<C, L>(sm, bars, &map_q, &map_dout, &map_k, &map_v, a, work);
   } else {
     registers_up<240>();
     const int lane = lane_index(), t = threadIdx.x % kWarpGroup;
     float dk[kBlocks][D / 2], dv[kBlocks][D / 2], s[32], dp[32];
     float(&dq)[32] = dp;  // dQ of a tile takes the registers of its dP
     uint32_t p[16], ds[16];
+    const uint32_t lane_stats = sm + L.stats + lane % 4 * 8;
+    const uint32_t boxes = sm + L.dq + wg * kPiece * 4;
+    constexpr int kNextBox = kConsumers * kPiece * 4;
+    // Blocks of 64 keys go to the warpgroups in turn, so that under the diagonal both have work.
+    auto key_row = [&](int b) { return (b * kConsumers + wg) * 64; };
+    Ring<kQueryStages> ring;
+    const int first_key = work.key_block * kN;
+    QueryWalk<C.causal> walk(a, first_key, work.head);
+    mbar_wait(bars.full_k, 0);
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
       fill(dk[b], 0.0f);
       fill(dv[b], 0.0f);
     }
-    const int my_keys = wg * kBlocks * 64;  // of the tile
-    const uint32_t lane_stats = sm + L.stats + lane % 4 * 8, lane_delta = sm + L.stats + kStatsLse * 4 + lane % 4 * 16;
     auto scores = [&](int b, int slot) {
       wgmma_fence();
-      product_abt<E, D, kN, kM>(s, sm + L.k + (my_keys + b * 64) * kSwizzleRowBytes, sm + L.q + slot * L.q_bytes);
+      product_abt<E, D, kN, kM>(s, sm + L.k + key_row(b) * kSwizzleRowBytes, sm + L.q + slot * L.q_bytes);
       wgmma_commit();
     };
-    auto start_from_delta = [&](int slot) {
-#pragma unroll
-      for (int j = 0; j < 8; ++j) load_shared4(reinterpret_cast<float(&)[4]>(dp[4 * j]), lane_delta + slot * kStats * 4 + j * 64);
-    };
-    auto weight_gradients = [&](int b, uint32_t dout) {
+    // dP; in registers before: what it is added to.
+    auto weight_gradients = [&](int b, uint32_t dout, bool accumulate) {
       wgmma_fence();
-      product_abt<E, D, kN, kM>(dp, sm + L.v + (my_keys + b * 64) * kSwizzleRowBytes, dout, true);
+      product_abt<E, D, kN, kM>(dp, sm + L.v + key_row(b) * kSwizzleRowBytes, dout, accumulate);
       wgmma_commit();
     };
-    auto weights = [&](int b, int slot) {
-      const uint32_t lse = lane_stats + slot * kStats * 4;
-#pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        float l0, l1;
-        load_shared2(l0, l1, lse + j * 32);
-        s[4 * j] = ex2(fmaf(s[4 * j], a.scale_log2, -l0));
-        s[4 * j + 1] = ex2(fmaf(s[4 * j + 1], a.scale_log2, -l1));
-        s[4 * j + 2] = ex2(fmaf(s[4 * j + 2], a.scale_log2, -l0));
-        s[4 * j + 3] = ex2(fmaf(s[4 * j + 3], a.scale_log2, -l1));
-      }
-      if (tile_needs_mask(C.causal, first_key, kN, walk.m * kM, a.sq, a.sk)) {
-        const int key = first_key + my_keys + b * 64 + t / kWarp * 16 + lane / 4, first = walk.m * kM + lane % 4 * 2;
-        hide(s, first_query_of(C.causal, key, a.sq, a.sk) - first, first_query_of(C.causal, key + 8, a.sq, a.sk) - first);
-      }
+    auto weights = [&](int b, uint32_t lse) {
+      exponentials(s, a.scale_log2, lse);
+      mask_block<C.causal>(s, first_key + key_row(b), walk.m * kM, a);
       pack_all<E>(p, s);
-    };
-    auto score_gradients = [&] {
-      if constexpr (kPacked) {
-        pack_all<E>(ds, dp);
-#pragma unroll
-        for (int j = 0; j < 16; ++j) ds[j] = multiply2<E>(p[j], ds[j]);
-      } else {
-#pragma unroll
-        for (int j = 0; j < 16; ++j) {  // two blocks of keys leave no registers to keep P unrounded
-          dp[2 * j] *= kBlocks > 1 ? unpack_low<E>(p[j]) : s[2 * j];
-          dp[2 * j + 1] *= kBlocks > 1 ? unpack_high<E>(p[j]) : s[2 * j + 1];
-        }
-        pack_all<E>(ds, dp);
-      }
     };
     auto value_gradient = [&](int b, uint32_t dout) {
       wgmma_fence();
@@ -209,150 +233,175 @@ template <BackwardConfig C> __global__ void __launch_bounds__(kBackwardThreads, 
       product_pb<E, kM, D>(dk[b], ds, q);
       wgmma_commit();
     };
-    // dS is [keys][queries], K [keys][columns]: both MN-major. `from`: where in K the 64 columns and the keys of `ds_rows` start.
-    auto query_gradient = [&](uint32_t ds_rows, uint32_t from) {
-      constexpr int kDepth = kShareTiles ? 64 * kBlocks : kN;
-      const uint64_t da = descriptor(ds_rows), db = descriptor(sm + L.k + from);
+    // dS is [keys][queries], K [keys][columns]: both MN-major.
+    auto query_gradient = [&](uint32_t ds_tile, int piece) {
+      const uint64_t da = descriptor(ds_tile), db = descriptor(sm + L.k + piece * kN * kSwizzleRowBytes);
       wgmma_fence();
 #pragma unroll
-      for (int ks = 0; ks < kDepth / kProductK; ++ks)
-        WgmmaShape<kPieceColumns>::template ss<E, 1, 1>(dq, da + mn_major_step(ks), db + mn_major_step(ks), ks > 0);
+      for (int block = 0; block < kN / 64; ++block)
+#pragma unroll
+        for (int ks = block * 4; ks < block * 4 + 4; ++ks)
+          WgmmaShape<kPieceColumns>::template ss<E, 1, 1>(dq, da + mn_major_step(ks), db + mn_major_step(ks), ks > 0);
       wgmma_commit();
     };
     auto release = [&](uint32_t empty, int slot) {
       if (lane == 0) mbar_arrive(empty + 8 * slot);
     };
-    mbar_wait(full_kv, 0);
-    Ring<kQueryStages> ring;
+    int staged = -1;  // the tile whose dQ is staged
+    int sent_box = 0;
+    auto sum_of = [&](int block) {
+      return a.dq_sum +
+             (static_cast<int64_t>(block - a.first_kv_head * (a.heads / a.kv_heads) * a.query_tiles) * kPieces + (kShareTiles ? 0 : wg)) *
+                 kPiece;
+    };
     if constexpr (kShareTiles) {
-      // Each warpgroup contracts dQ over its own 128 keys: twice the reductions, but the warpgroups never wait for each other.
-      const uint32_t boxes = sm + L.dq + wg * kPiece * 4, ds_tile = sm + L.ds + my_keys * kSwizzleRowBytes;
-      float *sent = nullptr, *ready = nullptr;
-      fill(dq, 0.0f);
-      pin(dq);
+      // The warpgroups take turns with dQ of a tile.
+      mbar_wait(bars.full_v, 0);
 #pragma unroll 1
-      for (; walk.left > 0; walk.advance(), ring.advance()) {
+      for (; walk.left > 0; walk.advance(a, first_key), ring.advance()) {
         const int slot = ring.slot;
-        const uint32_t q = sm + L.q + slot * L.q_bytes, dout = sm + L.dout + slot * L.q_bytes;
-        mbar_wait(full_q + 8 * slot, ring.parity);
-        scores(0, slot);
-        stage(boxes + (slot ^ 1) * kConsumers * kPiece * 4, dq);  // before the first tile: of nothing, not sent
-        sent = ready;
-        mbar_wait(full_o + 8 * slot, ring.parity);
+        const uint32_t q = sm + L.q + slot * L.q_bytes, dout = sm + L.dout + slot * L.q_bytes, ds_tile = sm + L.ds + slot * L.ds_bytes;
+        const uint32_t stats = lane_stats + slot * kStats * 4;
+        mbar_wait(bars.full_q + 8 * slot, ring.parity);
+        mbar_wait(bars.full_o + 8 * slot, ring.parity);
 #pragma unroll
         for (int b = 0; b < kBlocks; ++b) {
-          start_from_delta(slot);
-          weight_gradients(b, dout);
+          if (kSkip && tile_hidden(first_key + key_row(b), walk.m * kM, a.sq, a.sk)) {
+            const uint32_t none[16] = {};
+            store_block(ds_tile + key_row(b) * kSwizzleRowBytes, none);
+            continue;
+          }
+          scores(b, slot);
+          weight_gradients(b, dout, false);
           wgmma_wait<1>();
           pin(s);
-          weights(b, slot);
+          if (b > 0) {
+            pin(dk[b - 1]);
+            pin(dv[b - 1]);
+          }
+          weights(b, stats);
           value_gradient(b, dout);
           wgmma_wait<1>();
           pin(dp);
-          score_gradients();
-          store_block(ds_tile + b * 64 * kSwizzleRowBytes, ds);
+#pragma unroll
+          for (int j = 0; j < 8; ++j) {
+            float d0, d1;
+            load_shared2(d0, d1, stats + kStatsLse * 4 + j * 32);
+            dp[4 * j] += d0;
+            dp[4 * j + 1] += d1;
+            dp[4 * j + 2] += d0;
+            dp[4 * j + 3] += d1;
+          }
+          if constexpr (kPacked) {
+            pack_all<E>(ds, dp);
+#pragma unroll
+            for (int j = 0; j < 16; ++j) ds[j] = multiply2<E>(p[j], ds[j]);
+          } else {
+#pragma unroll
+            for (int j = 0; j < 16; ++j) {  // no registers to keep P unrounded
+              dp[2 * j] *= unpack_low<E>(p[j]);
+              dp[2 * j + 1] *= unpack_high<E>(p[j]);
+            }
+            pack_all<E>(ds, dp);
+          }
+          store_block(ds_tile + key_row(b) * kSwizzleRowBytes, ds);
+          key_gradient(b, q);
           if (b + 1 < kBlocks) {
-            key_gradient(b, q);
             wgmma_wait<1>();
             pin(dv[b]);
-            scores(b + 1, slot);
           }
         }
         fence_async_shared();
-        key_gradient(kBlocks - 1, q);
         if (t == 0) bulk_wait_read<0>();
-        named_sync(kBarrierStore + wg, kWarpGroup);
-        if (t == 0 && sent) {
-          bulk_reduce_add(sent, boxes + (slot ^ 1) * kConsumers * kPiece * 4, kPiece * 4);
+        named_sync(kBarrierDs, kConsumers * kWarpGroup);
+        if (t == 0 && staged >= 0) {
+          bulk_reduce_add(sum_of(staged), boxes, kPiece * 4);
           bulk_commit();
         }
-        query_gradient(ds_tile, my_keys * kSwizzleRowBytes);
+        staged = -1;
+        if (slot == wg) {
+          query_gradient(ds_tile, 0);
+          wgmma_wait<0>();
+          pin(dq);
+          stage(boxes, dq);
+          staged = walk.block;
+        }
         wgmma_wait<0>();
-        pin(dq);
 #pragma unroll
         for (int b = 0; b < kBlocks; ++b) {
           pin(dk[b]);
           pin(dv[b]);
         }
-        release(empty_q, slot);
-        release(empty_o, slot);
-        ready = a.dq_sum + static_cast<int64_t>(walk.block) * kPiece;
-      }
-      if (ready) {
-        const uint32_t box = boxes + (ring.slot ^ 1) * kConsumers * kPiece * 4;
-        stage(box, dq);
-        fence_async_shared();
-        named_sync(kBarrierStore + wg, kWarpGroup);
-        if (t == 0) {
-          bulk_reduce_add(ready, box, kPiece * 4);
-          bulk_commit();
-        }
+        release(bars.empty_q, slot);
+        release(bars.empty_o, slot);
       }
     } else {
-      // dQ of a tile is staged in shared memory; the next tile's barrier over dS also says that it is complete, and then one thread sends
-      // it off as a bulk reduction: no barrier and no fence of its own.
-      const uint32_t boxes = sm + L.dq + wg * kPiece * 4;
-      float* sent = nullptr;
+      // Each warpgroup computes its piece of dQ. The piece is staged in shared memory; the next tile's barrier over dS also says that it is
+      // complete, and then one thread sends it off as a bulk reduction: no barrier and no fence of its own.
       if (walk.left > 0) {
-        mbar_wait(full_q, 0);
-        scores(0, 0);
+        mbar_wait(bars.full_q + 8 * ring.slot, ring.parity);
+        scores(0, ring.slot);
       }
+      mbar_wait(bars.full_v, 0);
 #pragma unroll 1
-      for (; walk.left > 0; walk.advance()) {
+      for (; walk.left > 0; walk.advance(a, first_key)) {
         const int slot = ring.slot;
         const uint32_t q = sm + L.q + slot * L.q_bytes, dout = sm + L.dout + slot * L.q_bytes, ds_tile = sm + L.ds + slot * L.ds_bytes;
-        mbar_wait(full_o + 8 * slot, ring.parity);
-        start_from_delta(slot);
+        mbar_wait(bars.full_o + 8 * slot, ring.parity);
+        start_from_columns(dp, lane_stats + slot * kStats * 4 + kStatsLse * 4);
         wgmma_wait<0>();
         pin(s);
-        weight_gradients(0, dout);
-        weights(0, slot);
+        weight_gradients(0, dout, true);
+        weights(0, lane_stats + slot * kStats * 4);
         value_gradient(0, dout);
         wgmma_wait<1>();
         pin(dp);
-        score_gradients();
-        store_block(ds_tile + my_keys * kSwizzleRowBytes, ds);
+#pragma unroll
+        for (int j = 0; j < 32; ++j) dp[j] *= s[j];
+        pack_all<E>(ds, dp);
+        store_block(ds_tile + key_row(0) * kSwizzleRowBytes, ds);
         fence_async_shared();
         key_gradient(0, q);
         if (t == 0) bulk_wait_read<0>();  // the box of two tiles ago, about to be written
         named_sync(kBarrierDs, kConsumers * kWarpGroup);
-        if (t == 0 && sent) {
-          bulk_reduce_add(sent, boxes + (slot ^ 1) * kPieces * kPiece * 4, kPiece * 4);
+        if (t == 0 && staged >= 0) {
+          bulk_reduce_add(sum_of(staged), boxes + (slot ^ 1) * kNextBox, kPiece * 4);
           bulk_commit();
         }
-        query_gradient(ds_tile, wg * kN * kSwizzleRowBytes);
+        query_gradient(ds_tile, wg);
         wgmma_wait<1>();
         pin(dk[0]);
         pin(dv[0]);
-        release(empty_q, slot);
-        release(empty_o, slot);
+        release(bars.empty_q, slot);
+        release(bars.empty_o, slot);
         ring.advance();
-        if (walk.left > 1) mbar_wait(full_q + 8 * ring.slot, ring.parity);
+        if (walk.left > 1) mbar_wait(bars.full_q + 8 * ring.slot, ring.parity);
         scores(0, ring.slot);  // after the last tile: of stale data, not used
         wgmma_wait<1>();
         pin(dq);
-        stage(boxes + slot * kPieces * kPiece * 4, dq);
-        sent = a.dq_sum + (static_cast<int64_t>(walk.block) * kPieces + wg) * kPiece;
+        stage(boxes + slot * kNextBox, dq);
+        staged = walk.block;
       }
       wgmma_wait<0>();
       pin(s);
-      if (sent) {
-        fence_async_shared();
-        named_sync(kBarrierStore + wg, kWarpGroup);
-        if (t == 0) {
-          bulk_reduce_add(sent, boxes + (ring.slot ^ 1) * kPieces * kPiece * 4, kPiece * 4);
-          bulk_commit();
-        }
+      sent_box = ring.slot ^ 1;
+    }
+    if (staged >= 0) {
+      fence_async_shared();
+      named_sync(kBarrierStore + wg, kWarpGroup);
+      if (t == 0) {
+        bulk_reduce_add(sum_of(staged), boxes + sent_box * kNextBox, kPiece * 4);
+        bulk_commit();
       }
     }
 
-    // dV takes the place of V (only this warpgroup read these rows), dK that of K.
+    // dV takes the place of V, dK that of K once nobody reads it. (A block of 64 keys is 64 rows of each piece.)
     named_sync(kBarrierDs, kConsumers * kWarpGroup);
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b)
 #pragma unroll
       for (int x = 0; x < kPieces; ++x) {
-        const uint32_t rows = (x * kN + my_keys + b * 64) * kSwizzleRowBytes;
+        const uint32_t rows = (x * kN + key_row(b)) * kSwizzleRowBytes;
 #pragma unroll
         for (int j = 0; j < 16; ++j) {
           p[j] = pack<E>(dv[b][x * 32 + 2 * j], dv[b][x * 32 + 2 * j + 1]);
@@ -369,10 +418,9 @@ template <BackwardConfig C> __global__ void __launch_bounds__(kBackwardThreads, 
       for (int b = 0; b < kBlocks; ++b)
 #pragma unroll
         for (int x = 0; x < kPieces; ++x) {
-          const int row = my_keys + b * 64;
-          const uint32_t rows = (x * kN + row) * kSwizzleRowBytes;
-          tma_store(&map_dv, sm + L.v + rows, x * kSwizzleColumns, first_key + row, kv_head, sequence);
-          tma_store(&map_dk, sm + L.k + rows, x * kSwizzleColumns, first_key + row, kv_head, sequence);
+          const uint32_t rows = (x * kN + key_row(b)) * kSwizzleRowBytes;
+          tma_store(&map_dv, sm + L.v + rows, x * kSwizzleColumns, first_key + key_row(b), kv_head, sequence);
+          tma_store(&map_dk, sm + L.k + rows, x * kSwizzleColumns, first_key + key_row(b), kv_head, sequence);
         }
       bulk_commit();
       bulk_wait_read<0>();

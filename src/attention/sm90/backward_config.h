@@ -15,9 +15,9 @@ struct BackwardConfig {
 };
 
 constexpr int kQueryRows = 64;  // of a tile: the depth of dK += dS^T Q and the rows of one dQ product
-// Statistics of a tile of queries in memory, floats: 64 times lse * log2(e), then for each pair of queries (-delta0, -delta1) twice: four
-// neighbouring accumulators of dP^T, so that dP starts from -delta. +infinity as lse makes P = 0: rows that see no key, rows past the end.
-constexpr int kStatsLse = kQueryRows, kStatsDelta = 2 * kQueryRows, kStats = kStatsLse + kStatsDelta;
+// Statistics of a tile of queries in memory, floats: 64 times lse * log2(e), then 64 times -delta (dP starts from it). +infinity as lse
+// makes P = 0: rows that see no key, rows past the end.
+constexpr int kStatsLse = kQueryRows, kStats = 2 * kQueryRows;
 // dQ is summed in fp32 in "fragment order": a tile is head_dim / 64 pieces of 64 x 64, a piece is [8][128 threads][4].
 constexpr int kPiece = 64 * 64;
 
@@ -44,6 +44,8 @@ constexpr int first_query_tile(bool causal, int first_key, int sq, int sk) {
 constexpr bool tile_needs_mask(bool causal, int first_key, int key_rows, int first_query, int sq, int sk) {
   return first_key + key_rows > sk || (causal && first_key + key_rows - 1 > first_query + sk - sq);
 }
+// Causal: no query of the tile sees any of 64 keys.
+constexpr bool tile_hidden(int first_key, int first_query, int sq, int sk) { return first_key > first_query + kQueryRows - 1 + sk - sq; }
 // The first query that sees the key: no query does when the key is past the end.
 constexpr int kNever = 1 << 30;
 constexpr int first_query_of(bool causal, int key, int sq, int sk) { return key >= sk ? kNever : causal ? key + sq - sk : -kNever; }
@@ -107,10 +109,23 @@ constexpr BackwardLayout backward_layout(int head_dim) {
   l.q = l.v + l.kv_bytes;
   l.dout = l.q + kQueryStages * l.q_bytes;
   l.ds = l.dout + kQueryStages * l.q_bytes;
-  l.dq = l.ds + (head_dim == 64 ? 1 : 2) * l.ds_bytes;
+  l.dq = l.ds + 2 * l.ds_bytes;
   l.stats = l.dq + 2 * 2 * kPiece * 4;
   l.barriers = l.stats + kQueryStages * kStats * 4;
   l.total = 1024 + l.barriers + 128;
+  return l;
+}
+
+// Head dim 128 with dS stored instead of dQ summed.
+constexpr int kStoredStages = 3;
+constexpr BackwardLayout stored_layout() {
+  BackwardLayout l = backward_layout(128);
+  l.dout = l.q + kStoredStages * l.q_bytes;
+  l.ds = l.dout + kStoredStages * l.q_bytes;
+  l.dq = 0;
+  l.stats = l.ds + 2 * l.ds_bytes;
+  l.barriers = l.stats + kStoredStages * kStats * 4;
+  l.total = 1024 + l.barriers + 256;
   return l;
 }
 
@@ -134,9 +149,10 @@ constexpr WideLayout wide_layout() {
   return l;
 }
 // ... and the product dQ = dS K over blocks of 128 queries: a ring of K tiles of 64 rows with the two dS^T tiles that meet them.
-constexpr int kProductStages = 4, kProductTiles = 2;
-constexpr int kProductStageBytes = 64 * 256 * 2 + kProductTiles * kDsTile * 2;
-constexpr int kProductShared = 1024 + kProductStages * kProductStageBytes + 128;
+constexpr int kProductTiles = 2;
+constexpr int product_stages(int head_dim) { return head_dim == 256 ? 4 : 6; }
+constexpr int product_stage_bytes(int head_dim) { return 64 * head_dim * 2 + kProductTiles * kDsTile * 2; }
+constexpr int product_shared(int head_dim) { return 1024 + product_stages(head_dim) * product_stage_bytes(head_dim) + 128; }
 // How many blocks of 64 keys a tile of queries meets.
 constexpr int key_blocks_of_tile(bool causal, int tile, int query_tiles, int sq, int sk) {
   if (tile >= query_tiles) return 0;
@@ -146,6 +162,7 @@ constexpr int key_blocks_of_tile(bool causal, int tile, int query_tiles, int sq,
 
 constexpr int kSharedLimit = 232448;
 static_assert(backward_layout(64).total <= kSharedLimit && backward_layout(128).total <= kSharedLimit);
-static_assert(wide_layout().total <= kSharedLimit && kProductShared <= kSharedLimit);
+static_assert(wide_layout().total <= kSharedLimit && product_shared(256) <= kSharedLimit && product_shared(128) <= kSharedLimit &&
+              stored_layout().total <= kSharedLimit);
 
 }  // namespace flashgpt::attention::sm90

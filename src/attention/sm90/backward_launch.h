@@ -27,6 +27,7 @@ struct BackwardCall {
   bool causal = false, half = false;
   void* workspace = nullptr;  // aligned to 1024
   std::size_t workspace_bytes = 0;
+  bool store_ds = false;  // head dim 128: dS to memory and a product for dQ, as always with 256; deterministic
   int experiment = 0;
 };
 
@@ -34,19 +35,22 @@ inline std::size_t stats_bytes(const BackwardCall& c) {
   const std::size_t bytes = std::size_t{1} * c.q.batch * c.q.heads * ceil_div(c.q.length, kQueryRows) * kStats * 4;
   return (bytes + 1023) / 1024 * 1024;
 }
-// Head dims 64 and 128: the sums of dQ. 256: dS^T of the query heads of `kv_heads` key/value heads.
-inline std::size_t sums_bytes(const BackwardCall& c) {
-  return std::size_t{1} * c.q.batch * c.q.heads * ceil_div(c.q.length, kQueryRows) * kQueryRows * c.q.columns * 4;
+inline bool stores_ds(const BackwardCall& c) { return c.q.columns == 256 || (c.q.columns == 128 && c.store_ds); }
+// The sums of dQ, or dS^T, of the query heads of `kv_heads` key/value heads.
+inline std::size_t sums_bytes(const BackwardCall& c, int kv_heads) {
+  const std::size_t tiles = std::size_t{1} * kv_heads * (c.q.heads / c.k.heads) * ceil_div(c.q.length, kQueryRows);
+  return stores_ds(c) ? tiles * ceil_div(c.k.length, 64) * kDsTile * 2 : tiles * kQueryRows * c.q.columns * 4;
 }
-inline std::size_t ds_bytes(const BackwardCall& c, int kv_heads) {
-  return std::size_t{1} * kv_heads * (c.q.heads / c.k.heads) * ceil_div(c.q.length, kQueryRows) * ceil_div(c.k.length, 64) * kDsTile * 2;
+// How many key/value heads go through the kernels together: as many as `limit` bytes of dS allow.
+inline int heads_together(const BackwardCall& c, std::size_t limit) {
+  int heads = c.q.batch * c.k.heads;
+  while (stores_ds(c) && heads > 1 && sums_bytes(c, heads) > limit) heads = ceil_div(heads, 2);
+  return heads;
 }
-// What a call needs; with head dim 256 more than this, up to `ds_limit` bytes of dS, makes fewer launches.
-inline std::size_t backward_workspace(const BackwardCall& c, std::size_t ds_limit = std::size_t{1} << 31) {
-  if (c.q.columns != 256) return stats_bytes(c) + sums_bytes(c);
-  int kv_heads = c.q.batch * c.k.heads;
-  while (kv_heads > 1 && ds_bytes(c, kv_heads) > ds_limit) kv_heads = ceil_div(kv_heads, 2);
-  return stats_bytes(c) + ds_bytes(c, kv_heads);
+constexpr std::size_t kDsLimit = std::size_t{1} << 31;
+// What a call needs; where dS is stored, more than this, up to `limit` bytes of it, makes fewer launches.
+inline std::size_t backward_workspace(const BackwardCall& c, std::size_t limit = kDsLimit) {
+  return stats_bytes(c) + sums_bytes(c, heads_together(c, limit));
 }
 
 inline std::string variant(const char* kernel, const BackwardCall& c) {
@@ -64,12 +68,12 @@ template <class Gpu> void backward(Gpu& gpu, const BackwardCall& c) {
   char* workspace = static_cast<char*>(c.workspace);
   float* stats = reinterpret_cast<float*>(workspace);
   char* sums = workspace + stats_bytes(c);
-  const bool wide = head_dim == 256;
+  const bool wide = head_dim == 256, stores = stores_ds(c);
   const int key_rows = backward_key_rows(head_dim);
   BackwardArgs a{};
   a.stats = stats;
-  a.dq_sum = wide ? nullptr : reinterpret_cast<float*>(sums);
-  a.ds = wide ? reinterpret_cast<unsigned short*>(sums) : nullptr;
+  a.dq_sum = stores ? nullptr : reinterpret_cast<float*>(sums);
+  a.ds = stores ? reinterpret_cast<unsigned short*>(sums) : nullptr;
   a.sq = c.q.length;
   a.sk = c.k.length;
   a.heads = c.q.heads;
@@ -94,6 +98,7 @@ template <class Gpu> void backward(Gpu& gpu, const BackwardCall& c) {
   rows.heads = a.heads;
   rows.query_tiles = a.query_tiles;
   rows.scale = c.scale;
+  const int together = heads_together(c, c.workspace_bytes - stats_bytes(c));
   const unsigned tiles = static_cast<unsigned>(c.q.batch * a.heads * a.query_tiles);
   constexpr int kThreads = 384, kRowThreads = 256;
 
@@ -102,7 +107,7 @@ template <class Gpu> void backward(Gpu& gpu, const BackwardCall& c) {
              map_dv = gpu.map(c.dv, 64, c.half);
   constexpr const char* kRows = "attention/sm90/backward_rows.cuh";
   gpu.launch(gpu.kernel(kRows, variant("backward_prepare", c), 0), tiles, kRowThreads, 0, false, rows);
-  if (!wide) {
+  if (!stores) {
     const int shared = backward_layout(head_dim).total;
     gpu.launch(gpu.kernel("attention/sm90/backward.cuh", variant("attention_backward", c), shared),
                static_cast<unsigned>(a.key_blocks * all_kv_heads), kThreads, shared, true, map_q, map_dout, map_k, map_v, map_dk, map_dv,
@@ -110,20 +115,18 @@ template <class Gpu> void backward(Gpu& gpu, const BackwardCall& c) {
     gpu.launch(gpu.kernel(kRows, variant("backward_finish", c), 0), tiles, kRowThreads, 0, true, rows);
     return;
   }
-  const auto map_dq = gpu.map(c.dq, kQueryRows, c.half);
-  const std::size_t space = c.workspace_bytes - stats_bytes(c);
-  int chunk = all_kv_heads;
-  while (chunk > 1 && ds_bytes(c, chunk) > space) chunk = ceil_div(chunk, 2);
-  const int shared = wide_layout().total;
-  const auto wide_kernel = gpu.kernel("attention/sm90/backward_wide.cuh", variant("backward_wide", c), shared);
-  const auto product = gpu.kernel("attention/sm90/backward_wide.cuh", variant("backward_product", c), kProductShared);
-  for (int first = 0; first < all_kv_heads; first += chunk) {
+  const auto map_dq = gpu.map(c.dq, kQueryRows, c.half), map_k64 = gpu.map(c.k, 64, c.half);
+  const int shared = wide ? wide_layout().total : stored_layout().total;
+  const auto keys = wide ? gpu.kernel("attention/sm90/backward_wide.cuh", variant("backward_wide", c), shared)
+                         : gpu.kernel("attention/sm90/backward_stored.cuh", variant("backward_stored", c), shared);
+  const auto product = gpu.kernel("attention/sm90/backward_product.cuh", variant("backward_product", c), product_shared(head_dim));
+  for (int first = 0; first < all_kv_heads; first += together) {
     a.first_kv_head = first;
-    a.all_kv_heads = smaller(chunk, all_kv_heads - first);
-    gpu.launch(wide_kernel, static_cast<unsigned>(a.key_blocks * a.all_kv_heads), kThreads, shared, first == 0, map_q, map_dout, map_k,
-               map_v, map_dk, map_dv, a);
-    gpu.launch(product, static_cast<unsigned>(ceil_div(a.query_tiles, kProductTiles) * a.all_kv_heads * group), kThreads, kProductShared,
-               true, map_k, map_dq, a);
+    a.all_kv_heads = smaller(together, all_kv_heads - first);
+    gpu.launch(keys, static_cast<unsigned>(a.key_blocks * a.all_kv_heads), kThreads, shared, first == 0, map_q, map_dout, map_k, map_v,
+               map_dk, map_dv, a);
+    gpu.launch(product, static_cast<unsigned>(ceil_div(a.query_tiles, kProductTiles) * a.all_kv_heads * group), kThreads,
+               product_shared(head_dim), true, map_k64, map_dq, a);
   }
 }
 

@@ -46,9 +46,7 @@ template <BackwardConfig C> __global__ void __launch_bounds__(kRowThreads) backw
     }
     if (lane == 0) {
       stats[r] = lse;
-      float* delta = stats + kStatsLse + r / 2 * 4 + r % 2;
-      delta[0] = -sum;
-      delta[2] = -sum;
+      stats[kStatsLse + r] = -sum;
     }
   }
   if (a.dq_sum) {
@@ -65,6 +63,7 @@ template <BackwardConfig C> __global__ void __launch_bounds__(kRowThreads) backw
   const int64_t tile = blockIdx.x;
   const int m = tile % a.query_tiles, head = tile / a.query_tiles % a.heads, sequence = tile / a.query_tiles / a.heads;
   wait_for_previous_kernel();
+  launch_dependents();
   const float4* sums = reinterpret_cast<const float4*>(a.dq_sum + tile * kQueryRows * D);
 #pragma unroll
   for (int i = 0; i < kQueryRows * D / 4 / kRowThreads; ++i) {

@@ -48,7 +48,7 @@ template <BackwardConfig C> __global__ void __launch_bounds__(kBackwardThreads, 
   WorkItem work = backward_work(blockIdx.x, a.key_blocks, a.all_kv_heads, a.section);
   work.head += a.first_kv_head;
   const int first_key = work.key_block * kN;
-  QueryWalk walk(a, C.causal, first_key, work.head);
+  QueryWalk<C.causal> walk(a, first_key, work.head);
 
   if (wg == kConsumers) {
     registers_down<24>();
@@ -60,8 +60,8 @@ template <BackwardConfig C> __global__ void __launch_bounds__(kBackwardThreads, 
       for (int x = 0; x < kWidePieces; ++x)
         tma_load(sm + L.v + x * kBlockBytes, &map_v, full_kv, x * kSwizzleColumns, first_key, kv_head, sequence);
       wait_for_previous_kernel();
-      for (Ring<kQueryStages> ring; walk.left > 0; walk.advance(), ring.advance()) {
-        const int head = walk.head - sequence * a.heads;
+      for (Ring<kQueryStages> ring; walk.left > 0; walk.advance(a, first_key), ring.advance()) {
+        const int head = walk.block / a.query_tiles - sequence * a.heads;
         const float* stats = a.stats + static_cast<int64_t>(walk.block) * kStats;
         const uint32_t stats_to = sm + L.stats + ring.slot * kStats * 4;
         const uint32_t to_q = sm + L.q + ring.slot * L.tile_bytes, to_o = sm + L.dout + ring.slot * L.tile_bytes;
@@ -71,10 +71,10 @@ template <BackwardConfig C> __global__ void __launch_bounds__(kBackwardThreads, 
           tma_load(to_q + x * kBlockBytes, &map_q, full_q + 8 * ring.slot, x * kSwizzleColumns, walk.m * kM, head, sequence);
         bulk_load(stats_to, stats, kStatsLse * 4, full_q + 8 * ring.slot);
         mbar_wait(empty_o + 8 * ring.slot, ring.parity ^ 1);
-        mbar_expect(full_o + 8 * ring.slot, L.tile_bytes + kStatsDelta * 4);
+        mbar_expect(full_o + 8 * ring.slot, L.tile_bytes + (kStats - kStatsLse) * 4);
         for (int x = 0; x < kWidePieces; ++x)
           tma_load(to_o + x * kBlockBytes, &map_dout, full_o + 8 * ring.slot, x * kSwizzleColumns, walk.m * kM, head, sequence);
-        bulk_load(stats_to + kStatsLse * 4, stats + kStatsLse, kStatsDelta * 4, full_o + 8 * ring.slot);
+        bulk_load(stats_to + kStatsLse * 4, stats + kStatsLse, (kStats - kStatsLse) * 4, full_o + 8 * ring.slot);
       }
     }
   } else {
@@ -104,7 +104,7 @@ template <BackwardConfig C> __global__ void __launch_bounds__(kBackwardThreads, 
       }
       bool first = true;
 #pragma unroll 1
-      for (; walk.left > 0; walk.advance()) {
+      for (; walk.left > 0; walk.advance(a, first_key)) {
         const int slot = ring.slot;
         const uint32_t lse = lane_lse + slot * kStats * 4;
 #pragma unroll
@@ -139,10 +139,9 @@ template <BackwardConfig C> __global__ void __launch_bounds__(kBackwardThreads, 
         pin(s);
       }
     } else {
-      const uint32_t lane_delta = sm + L.stats + kStatsLse * 4 + lane % 4 * 16;
+      const uint32_t lane_delta = sm + L.stats + kStatsLse * 4 + lane % 4 * 8;
       auto gradients = [&](int slot) {
-#pragma unroll
-        for (int j = 0; j < 8; ++j) load_shared4(reinterpret_cast<float(&)[4]>(s[4 * j]), lane_delta + slot * kStats * 4 + j * 64);
+        start_from_columns(s, lane_delta + slot * kStats * 4);
         wgmma_fence();
         product_abt<E, D, kN, kM>(s, sm + L.v, sm + L.dout + slot * L.tile_bytes, true);
         wgmma_commit();
@@ -156,7 +155,7 @@ template <BackwardConfig C> __global__ void __launch_bounds__(kBackwardThreads, 
       const int group = a.heads / a.kv_heads;
       uint32_t ds = sm + L.ds;
 #pragma unroll 1
-      for (; walk.left > 0; walk.advance()) {
+      for (; walk.left > 0; walk.advance(a, first_key)) {
         const int slot = ring.slot;
         if (t == 0) bulk_wait_read<1>();
         named_sync(kBarrierPFull, kConsumers * kWarpGroup);
@@ -178,7 +177,8 @@ template <BackwardConfig C> __global__ void __launch_bounds__(kBackwardThreads, 
         named_sync(kBarrierDsFull, kWarpGroup);
         if (t == 0) {
           const int64_t tile =
-              (static_cast<int64_t>(walk.head - a.first_kv_head * group) * a.key_blocks + work.key_block) * a.query_tiles + walk.m;
+              (static_cast<int64_t>(walk.block / a.query_tiles - a.first_kv_head * group) * a.key_blocks + work.key_block) * a.query_tiles +
+              walk.m;
           bulk_store(a.ds + tile * kDsTile, ds, kDsTile * 2);
           bulk_commit();
         }
@@ -212,100 +212,6 @@ template <BackwardConfig C> __global__ void __launch_bounds__(kBackwardThreads, 
       const int kv_head = work.head % a.kv_heads, sequence = work.head / a.kv_heads;
       for (int x = 0; x < kWidePieces; ++x)
         tma_store(wg ? &map_dk : &map_dv, out + x * kBlockBytes, x * kSwizzleColumns, first_key, kv_head, sequence);
-      bulk_commit();
-      bulk_wait_read<0>();
-    }
-  }
-}
-
-// dQ of 128 queries, each warpgroup one tile of 64; the ring brings 64 keys at a time.
-template <BackwardConfig C> __global__ void __launch_bounds__(kBackwardThreads, 1)
-    backward_product(const __grid_constant__ CUtensorMap map_k, const __grid_constant__ CUtensorMap map_dq,
-                     const __grid_constant__ BackwardArgs a) {
-  using E = Element<C.half>;
-  constexpr int kBlockBytes = 64 * kSwizzleRowBytes, kKBytes = kWidePieces * kBlockBytes;
-  extern __shared__ uint8_t raw[];
-  const uint32_t sm = align_up(smem_address(raw), 1024), full = sm + kProductStages * kProductStageBytes, empty = full + 8 * kProductStages;
-  const int wg = warpgroup_index();
-  if (threadIdx.x == 0) {
-    for (int s = 0; s < kProductStages; ++s) {
-      mbar_init(full + 8 * s, 1);
-      mbar_init(empty + 8 * s, 4 * kConsumers);
-    }
-    mbar_init_fence();
-  }
-  fence_async_shared();
-  __syncthreads();
-  launch_dependents();
-  const int group = a.heads / a.kv_heads, query_blocks = ceil_div(a.query_tiles, kProductTiles);
-  const WorkItem work = backward_work(blockIdx.x, query_blocks, a.all_kv_heads * group, a.section);
-  const int first_tile = (query_blocks - 1 - work.key_block) * kProductTiles;  // causal: the last queries have the most keys
-  const int all_head = a.first_kv_head * group + work.head, head = all_head % a.heads, sequence = all_head / a.heads;
-  const int steps = larger(key_blocks_of_tile(C.causal, first_tile, a.query_tiles, a.sq, a.sk),
-                           key_blocks_of_tile(C.causal, first_tile + 1, a.query_tiles, a.sq, a.sk));
-  if (wg == kConsumers) {
-    registers_down<24>();
-    if (threadIdx.x == kConsumers * kWarpGroup) {
-      wait_for_previous_kernel();
-      const uint16_t* ds = a.ds + (static_cast<int64_t>(work.head) * a.key_blocks * a.query_tiles + first_tile) * kDsTile;
-      int counts[kProductTiles];
-      for (int w = 0; w < kProductTiles; ++w) counts[w] = key_blocks_of_tile(C.causal, first_tile + w, a.query_tiles, a.sq, a.sk);
-      Ring<kProductStages> ring;
-      for (int i = 0; i < steps; ++i, ring.advance()) {
-        const uint32_t to = sm + ring.slot * kProductStageBytes, bar = full + 8 * ring.slot;
-        mbar_wait(empty + 8 * ring.slot, ring.parity ^ 1);
-        mbar_expect(bar, kKBytes + ((i < counts[0]) + (i < counts[1])) * kDsTile * 2);
-        for (int x = 0; x < kWidePieces; ++x)
-          tma_load(to + x * kBlockBytes, &map_k, bar, x * kSwizzleColumns, i * 64, head / group, sequence);
-        for (int w = 0; w < kProductTiles; ++w)
-          if (i < counts[w])
-            bulk_load(to + kKBytes + w * kDsTile * 2, ds + (static_cast<int64_t>(i) * a.query_tiles + w) * kDsTile, kDsTile * 2, bar);
-      }
-    }
-  } else {
-    registers_up<240>();
-    const int lane = lane_index(), t = threadIdx.x % kWarpGroup;
-    const int mine = key_blocks_of_tile(C.causal, first_tile + wg, a.query_tiles, a.sq, a.sk);
-    float acc[128];
-    fill(acc, 0.0f);
-    pin(acc);
-    Ring<kProductStages> ring;
-    int before = -1;
-#pragma unroll 1
-    for (int i = 0; i < mine; ++i, ring.advance()) {
-      mbar_wait(full + 8 * ring.slot, ring.parity);
-      const uint32_t stage = sm + ring.slot * kProductStageBytes;
-      const uint64_t da = descriptor(stage + kKBytes + wg * kDsTile * 2), db = descriptor(stage, kBlockBytes);
-      wgmma_fence();
-#pragma unroll
-      for (int ks = 0; ks < 64 / kProductK; ++ks)
-        WgmmaShape<256>::template ss<E, 1, 1>(acc, da + mn_major_step(ks), db + mn_major_step(ks), 1);
-      wgmma_commit();
-      wgmma_wait<1>();
-      if (before >= 0 && lane == 0) mbar_arrive(empty + 8 * before);
-      before = ring.slot;
-    }
-    wgmma_wait<0>();
-    pin(acc);
-    if (before >= 0 && lane == 0) mbar_arrive(empty + 8 * before);
-    for (int i = mine; i < steps; ++i, ring.advance()) {  // keys that only the other warpgroup's queries see
-      mbar_wait(full + 8 * ring.slot, ring.parity);
-      if (lane == 0) mbar_arrive(empty + 8 * ring.slot);
-    }
-    named_sync(kBarrierEnd, kConsumers * kWarpGroup);  // all stages are read: dQ may take their place
-    const uint32_t out = sm + wg * kWidePieces * kBlockBytes;
-    uint32_t p[16];
-#pragma unroll
-    for (int x = 0; x < kWidePieces; ++x) {
-#pragma unroll
-      for (int j = 0; j < 16; ++j) p[j] = pack<E>(acc[x * 32 + 2 * j] * a.scale, acc[x * 32 + 2 * j + 1] * a.scale);
-      store_block(out + x * kBlockBytes, p);
-    }
-    fence_async_shared();
-    named_sync(kBarrierRows + wg, kWarpGroup);
-    if (t == 0 && first_tile + wg < a.query_tiles) {
-      for (int x = 0; x < kWidePieces; ++x)
-        tma_store(&map_dq, out + x * kBlockBytes, x * kSwizzleColumns, (first_tile + wg) * kQueryRows, head, sequence);
       bulk_commit();
       bulk_wait_read<0>();
     }
