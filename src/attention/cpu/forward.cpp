@@ -16,7 +16,7 @@ namespace cpu {
 namespace {
 
 constexpr float kSlack = 8.0f;
-constexpr Index kTaskGroups = 8;  // groups of rows in a task
+constexpr Index kTaskGroups = 16;  // groups of rows in a task
 
 template <int W> struct Buffers {  // of a worker; floats
   Index qt, ot, k, v, p, max, sum, lanes, total;
