@@ -131,6 +131,14 @@ TEST(AttentionGrid, TiledMatchesReferenceWithFeatures) {
   for (const Case& c : features()) expect_matches_reference(c, pool, Implementation::kFlash);
 }
 
+TEST(AttentionGrid, StandardMatchesReference) {
+  ThreadPool pool(2, false);
+  int n = 0;
+  for (const Case& c : shapes())
+    if (n++ % 3 == 1) expect_matches_reference(c, pool, Implementation::kStandard);
+  for (const Case& c : features()) expect_matches_reference(c, pool, Implementation::kStandard);
+}
+
 TEST(AttentionGrid, EveryInstructionSetMatchesReference) {
   ThreadPool pool(2, false);
   for (Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512}) {
