@@ -89,7 +89,7 @@ template <int W> [[gnu::always_inline]] inline bool any(const I<W>& mask) {
   return r != 0;
 }
 
-// 2^x for x <= 126: relative error at most 2e-7 (tests/attention/cpu_math_test.cpp); exactly 1 for 0; 0 from -127 down, -inf included; NaN
+// 2^x for x <= 126: relative error at most 2e-7 (tests/attention/parts_test.cpp); exactly 1 for 0; 0 from -127 down, -inf included; NaN
 // for NaN. x = n + r, |r| <= 1/2; the polynomial was fitted for least relative error with its constant term fixed at 1.
 template <int W> [[gnu::always_inline]] inline F<W> exp2_of(F<W> x) {
   const F<W> round = splat<W>(12582912.0f);  // 1.5 * 2^23: the low bits of x + round are n

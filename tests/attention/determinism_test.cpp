@@ -1,0 +1,73 @@
+// The same bits whatever the number of threads, the packing of rows or the memory found in scratch, and from run to run.
+#include "attention/case.h"
+
+namespace flashgpt::attention::testing {
+namespace {
+
+std::vector<std::vector<double>> outputs(const Case& c, int threads, Implementation implementation) {
+  ThreadPool pool(threads, false);
+  Ops<float> ops;
+  build(c, 5, ops);
+  ops.forward.implementation = ops.backward.implementation = implementation;
+  launch_guarded(pool, ops.forward);
+  launch_guarded(pool, ops.backward);
+  return {values(ops.forward.o), values(ops.forward.lse), values(ops.backward.dq), values(ops.backward.dk), values(ops.backward.dv)};
+}
+
+TEST(AttentionDeterminism, ThreadsAndRuns) {
+  Case cases[] = {
+      {.name = "one head, split keys", .spec = dense(1, 900, 1100, 1, 1, 24, true)},
+      {.name = "grouped heads", .spec = dense(2, 131, 131, 6, 2, 40, true)},
+      {.name = "documents",
+       .spec = dense(0, 0, 0, 3, 3, 16, true),
+       .lens_q = {3, 700, 0, 91},
+       .lens_k = {3, 700, 0, 91},
+       .empty_tail = 9,
+       .tail_q = 4,
+       .tail_k = 4},
+  };
+  for (const Case& c : cases)
+    for (Implementation implementation : {Implementation::kFlash, Implementation::kStandard}) {
+      SCOPED_TRACE(c.name);
+      const auto want = outputs(c, 1, implementation);
+      for (int threads : {2, 3, 7, 3}) EXPECT_TRUE(outputs(c, threads, implementation) == want) << threads << " threads";
+    }
+}
+
+TEST(AttentionDeterminism, StridesChangeNothing) {
+  Case c{.name = "strides", .spec = dense(2, 150, 150, 4, 2, 32, true)};
+  const auto want = outputs(c, 2, Implementation::kFlash);
+  c.padded_rows = false;
+  EXPECT_TRUE(outputs(c, 2, Implementation::kFlash) == want);
+}
+
+// A document in a batch of documents gets the bits that it gets alone.
+TEST(AttentionDeterminism, DocumentsDoNotMeet) {
+  ThreadPool pool(2, false);
+  Ops<float> all;
+  build({.name = "", .spec = dense(0, 0, 0, 2, 2, 32, true), .lens_q = {50, 77, 120}, .lens_k = {50, 77, 120}, .padded_rows = false}, 5,
+        all);
+  launch_guarded(pool, all.forward);
+  launch_guarded(pool, all.backward);
+  auto part = [](const Tensor& t) { return t.slice(0, 50, 77); };
+  Forward f = all.forward;
+  Backward b = all.backward;
+  std::vector<std::int32_t> cu{0, 77};
+  Buffers<float> memory;
+  f.spec.batch = b.spec.batch = 1, f.spec.total_q = f.spec.total_k = b.spec.total_q = b.spec.total_k = 77;
+  f.spec.max_q = f.spec.max_k = b.spec.max_q = b.spec.max_k = 77;
+  f.cu_seqlens_q = f.cu_seqlens_k = b.cu_seqlens_q = b.cu_seqlens_k = Tensor(cu.data(), {2}, Dtype::kI32);
+  f.q = b.q = part(f.q), f.k = b.k = part(f.k), f.v = b.v = part(f.v), b.dout = part(b.dout);
+  f.o = b.o = memory.make({77, 2, 32}, 0, kNan);
+  f.lse = b.lse = memory.make({2, 77}, 0, kNan);
+  b.dq = memory.make({77, 2, 32}, 0, kNan), b.dk = memory.make({77, 2, 32}, 0, kNan), b.dv = memory.make({77, 2, 32}, 0, kNan);
+  launch_guarded(pool, f);
+  launch_guarded(pool, b);
+  EXPECT_TRUE(values(f.o) == values(part(all.forward.o)));
+  EXPECT_TRUE(values(b.dq) == values(part(all.backward.dq)));
+  EXPECT_TRUE(values(b.dk) == values(part(all.backward.dk)));
+  EXPECT_TRUE(values(b.dv) == values(part(all.backward.dv)));
+}
+
+}  // namespace
+}  // namespace flashgpt::attention::testing
