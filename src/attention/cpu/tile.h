@@ -57,7 +57,7 @@ template <int W> [[gnu::always_inline]] inline F<W> broadcast(const float* x) {
     return F<W>{*x, *x, *x, *x};
   } else {
     F<W> r;
-    asm("vbroadcastss %1, %0" : "=x"(r) : "m"(*x));
+    asm("vbroadcastss %1, %0" : "=v"(r) : "m"(*x));
     return r;
   }
 }
@@ -66,7 +66,7 @@ template <int W> [[gnu::always_inline]] inline void fma(F<W>& c, const F<W>& a, 
   if constexpr (W == 4)
     c = c + a * b;
   else
-    asm("vfmadd231ps %2, %1, %0" : "+x"(c) : "x"(a), "x"(b));
+    asm("vfmadd231ps %2, %1, %0" : "+v"(c) : "v"(a), "v"(b));  // v: all 32 registers of AVX-512
 }
 
 // max(a, b); b where one of them is a NaN (MAXPS).
@@ -76,7 +76,7 @@ template <int W> [[gnu::always_inline]] inline F<W> max_else_b(const F<W>& a, co
     r = a;
     asm("maxps %1, %0" : "+x"(r) : "x"(b));
   } else {
-    asm("vmaxps %2, %1, %0" : "=x"(r) : "x"(a), "x"(b));
+    asm("vmaxps %2, %1, %0" : "=v"(r) : "v"(a), "v"(b));
   }
   return r;
 }
