@@ -45,8 +45,8 @@ template <class Count> TaskTable make_table(const Problem& p, void* memory, Coun
 // The backward cuts the keys of a sequence into splits when there are few heads, so that all threads have work; each split then has a
 // partial dQ of its own in scratch. Enough tasks for this many threads, no split shorter than kLeastSplit keys, and at most kMostSplits,
 // so that scratch stays linear in the length.
-inline constexpr Index kEnoughTasks = 32;
-inline constexpr Index kLeastSplit = 256;
+inline constexpr Index kEnoughTasks = 16;
+inline constexpr Index kLeastSplit = 512;
 inline constexpr Index kMostSplits = 16;
 
 // keys: of the sequence; all_keys: of the call. The most that any sequence can get follows from keys = max_k.

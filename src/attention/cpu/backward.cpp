@@ -16,7 +16,7 @@ namespace cpu {
 namespace {
 
 constexpr Index kBlockGroups = 4;  // groups of rows handled together
-constexpr Index kPass = 1008;      // keys of a pass, about; whole blocks
+constexpr Index kPass = 1152;      // keys of a pass, at most; whole blocks
 constexpr Index kSumRows = 64;     // queries in a task of the sweep over partial dQ
 
 template <int W> constexpr Index pass_keys() { return kPass / kBlock<W> * kBlock<W>; }
@@ -221,8 +221,17 @@ struct Call {
     const QueryRows<const float> q_rows{q, s.index, s.q_first, kv * p.group, p.group};
     const QueryRows<const float> do_rows{dout, s.index, s.q_first, kv * p.group, p.group};
     const QueryRows<const float> o_rows{o, s.index, s.q_first, kv * p.group, p.group};
+    const Index all_rows = s.len_q * p.group;
+    auto prefetch = [&](Index first) {  // rows of a group
+      for (Index r = first; r < std::min(first + kLanes, all_rows); ++r) {
+        prefetch_row(do_rows(r), p.v_head_dim);
+        prefetch_row(q_rows(r), p.head_dim);
+        prefetch_row(o_rows(r), p.v_head_dim);
+      }
+    };
     for (Index g = 0; g < groups; ++g) {
       const Index r = g * kLanes, n = std::min(kLanes, rows - r);
+      prefetch(row0 + r + kLanes);
       pack_lanes<W>(memory + b.qt + r * p.head_dim, q_rows, row0 + r, n, p.head_dim, kind.fold);
       pack_lanes<W>(memory + b.dot + r * p.v_head_dim, do_rows, row0 + r, n, p.v_head_dim, 1.0f);
       fill_lanes<W>(lanes[g], p, s, kv, row0 + r, n);
@@ -291,6 +300,7 @@ struct Call {
     }
     float scale[kLanes];
     std::fill_n(scale, kLanes, p.scale);
+    prefetch(row0 + rows);
     for (Index g = 0; g < groups; ++g) {
       const Index r = g * kLanes;
       unpack_lanes<W>(dq_rows, row0 + r, std::min(kLanes, rows - r), memory + b.dqt + r * dq_columns, p.head_dim, scale, add);

@@ -17,7 +17,10 @@ template <int W> constexpr Index packed_stride(Index columns) {
 }
 
 // Rows of one head lie a page or more apart, where no hardware prefetcher follows.
-inline constexpr Index kAhead = 16;
+inline void prefetch_row(const float* row, Index columns) {
+  for (Index c = 0; c < columns; c += 16) __builtin_prefetch(row + c);
+}
+inline constexpr Index kAhead = 16;  // rows, inside a copy
 
 // dst[row][0, stride) = src row, zeros behind its columns; rows from `rows` to `padded` are zeros.
 template <int W> [[gnu::always_inline]] inline void pack_rows(float* dst, Index stride, const float* src, Index src_row, Index columns,
@@ -27,8 +30,7 @@ template <int W> [[gnu::always_inline]] inline void pack_rows(float* dst, Index 
     Index c = 0;
     if (i < rows) {
       const float* s = src + i * src_row;
-      if (i + kAhead < rows)
-        for (Index l = 0; l < columns; l += 16) __builtin_prefetch(s + kAhead * src_row + l);
+      if (i + kAhead < rows) prefetch_row(s + kAhead * src_row, columns);
       for (; c + W <= columns; c += W) store<W>(d + c, load<W>(s + c));
       for (; c < columns; ++c) d[c] = s[c];
     }
