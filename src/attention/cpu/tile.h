@@ -18,6 +18,7 @@ using simd::Register;
 
 template <int W> using F = typename Register<W>::F;
 template <int W> using I = typename Register<W>::I;
+template <int W> struct Unsigned { typedef std::uint32_t type __attribute__((vector_size(W * 4))); };
 template <int W> inline constexpr int kGroup = 2 * W;           // lanes of a tile
 template <int W> inline constexpr int kRows = W == 16 ? 8 : 6;  // rows of a tile
 template <int W> inline constexpr int kBlock =
@@ -104,7 +105,8 @@ template <int W> [[gnu::always_inline]] inline F<W> exp2_of(F<W> x) {
     fma<W>(next, p, r);
     p = next;
   }
-  return reinterpret_cast<F<W>>(reinterpret_cast<I<W>>(p) + (reinterpret_cast<I<W>>(shifted) << 23));
+  using U = typename Unsigned<W>::type;  // n goes into the exponent; sums wrap
+  return reinterpret_cast<F<W>>(reinterpret_cast<U>(p) + (reinterpret_cast<U>(shifted) << 23));
 }
 
 // acc[r][n] += sum over k < depth of a[r * a_row + k * a_step] * b[k * b_step + n * W + lane]
