@@ -9,18 +9,21 @@
 
 namespace flashgpt {
 using Int64 = long long;
-}
+template <class T> FLASHGPT_HD T infinity_of() { return static_cast<T>(__int_as_float(0x7f800000)); }
+}  // namespace flashgpt
 
 #else
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #define FLASHGPT_HD inline
 #define FLASHGPT_MATH std
 
 namespace flashgpt {
 using Int64 = std::int64_t;
-}
+template <class T> constexpr T infinity_of() { return std::numeric_limits<T>::infinity(); }
+}  // namespace flashgpt
 
 #endif
 
@@ -32,8 +35,6 @@ FLASHGPT_HD float exp_of(float x) { return FLASHGPT_MATH::exp(x); }
 FLASHGPT_HD double exp_of(double x) { return FLASHGPT_MATH::exp(x); }
 FLASHGPT_HD float log_of(float x) { return FLASHGPT_MATH::log(x); }
 FLASHGPT_HD double log_of(double x) { return FLASHGPT_MATH::log(x); }
-
-template <class T> FLASHGPT_HD T infinity_of() { return static_cast<T>(__builtin_huge_val()); }
 
 }  // namespace flashgpt
 
