@@ -1,19 +1,9 @@
 #include "model/config.h"
 
-#include <cmath>
-
+#include "model/hf_names.h"
 #include "model/layout.h"
 
 namespace flashgpt {
-namespace {
-
-constexpr float kInitStd = 0.02f;
-
-ParamSpec spec(std::string name, Shape shape, Init init, int group) {
-  return {.name = std::move(name), .shape = shape, .init = init, .decay = shape.rank >= 2, .group = group};
-}
-
-}  // namespace
 
 const char* name_of(Family f) {
   switch (f) {
@@ -82,13 +72,20 @@ ModelConfig preset_named(const std::string& name) {
 
 ParamList parameters(const ModelConfig& c) {
   ParamList list;
+  auto add = [&](const std::string& prefix, const char* name, Shape shape, Init init, int group) {
+    list.push_back({.name = prefix + name,
+                    .shape = shape,
+                    .init = init,
+                    .decay = shape.rank >= 2,
+                    .group = group,
+                    .hf = hf_names(c, name, group - 1)});
+  };
   OuterParams outer;
-  for_each_outer(c, outer, [&](const char* name, Tensor&, Shape shape, Init init) { list.push_back(spec(name, shape, init, 0)); });
+  for_each_outer(c, outer, [&](const char* name, Tensor&, Shape shape, Init init) { add("", name, shape, init, 0); });
   for (int l = 0; l < c.layers; ++l) {
     BlockParams block;
-    for_each_block(c, block, [&](const char* name, Tensor&, Shape shape, Init init) {
-      list.push_back(spec(cat("blocks.", l, ".", name), shape, init, 1 + l));
-    });
+    for_each_block(c, block,
+                   [&](const char* name, Tensor&, Shape shape, Init init) { add(cat("blocks.", l, "."), name, shape, init, 1 + l); });
   }
   return list;
 }

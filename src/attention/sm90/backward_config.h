@@ -129,28 +129,28 @@ constexpr BackwardLayout stored_layout() {
   return l;
 }
 
-// Head dim 256, the kernel over blocks of 64 keys: P goes from one warpgroup to the other in fragment order, dS^T is staged twice.
-struct WideLayout {
-  int tile_bytes, k, v, q, dout, p, ds, stats, barriers, total;
-};
+// Head dim 256, the kernel over blocks of 64 keys: `dq` is where P goes from one warpgroup to the other, in fragment order.
 constexpr int kDsTile = 64 * kQueryRows;  // elements of a tile of dS^T
-constexpr WideLayout wide_layout() {
-  WideLayout l{};
-  l.tile_bytes = 64 * 256 * 2;
+constexpr BackwardLayout wide_layout() {
+  BackwardLayout l{};
+  l.key_rows = 64;
+  l.kv_bytes = 64 * 256 * 2;
+  l.q_bytes = kQueryRows * 256 * 2;
+  l.ds_bytes = kDsTile * 2;
   l.k = 0;
-  l.v = l.tile_bytes;
-  l.q = 2 * l.tile_bytes;
-  l.dout = l.q + kQueryStages * l.tile_bytes;
-  l.p = l.dout + kQueryStages * l.tile_bytes;
-  l.ds = l.p + kDsTile * 2;
-  l.stats = l.ds + 2 * kDsTile * 2;
+  l.v = l.kv_bytes;
+  l.q = 2 * l.kv_bytes;
+  l.dout = l.q + kQueryStages * l.q_bytes;
+  l.dq = l.dout + kQueryStages * l.q_bytes;
+  l.ds = l.dq + kDsTile * 2;
+  l.stats = l.ds + 2 * l.ds_bytes;
   l.barriers = l.stats + kQueryStages * kStats * 4;
   l.total = 1024 + l.barriers + 128;
   return l;
 }
 // ... and the product dQ = dS K over blocks of 128 queries: a ring of K tiles of 64 rows with the two dS^T tiles that meet them.
 constexpr int kProductTiles = 2;
-constexpr int product_stages(int head_dim) { return head_dim == 256 ? 4 : 6; }
+constexpr int product_stages(int head_dim) { return head_dim == 256 ? 4 : 3; }  // 128: two blocks of threads share a multiprocessor
 constexpr int product_stage_bytes(int head_dim) { return 64 * head_dim * 2 + kProductTiles * kDsTile * 2; }
 constexpr int product_shared(int head_dim) { return 1024 + product_stages(head_dim) * product_stage_bytes(head_dim) + 128; }
 // How many blocks of 64 keys a tile of queries meets.

@@ -25,79 +25,45 @@ template <BackwardConfig C> __global__ void __launch_bounds__(kBackwardThreads, 
                   const __grid_constant__ CUtensorMap map_dk, const __grid_constant__ CUtensorMap map_dv,
                   const __grid_constant__ BackwardArgs a) {
   using E = Element<C.half>;
-  constexpr WideLayout L = wide_layout();
+  constexpr BackwardLayout L = wide_layout();
   constexpr int D = 256, kM = kQueryRows, kN = 64, kBlockBytes = 64 * kSwizzleRowBytes;
   extern __shared__ uint8_t raw[];
-  const uint32_t sm = align_up(smem_address(raw), 1024), bars = sm + L.barriers;
-  const uint32_t full_q = bars, full_o = bars + 8 * kQueryStages, empty_q = bars + 16 * kQueryStages, empty_o = bars + 24 * kQueryStages,
-                 full_kv = bars + 32 * kQueryStages;
+  const uint32_t sm = align_up(smem_address(raw), 1024);
+  const TileBarriers<kQueryStages> bars(sm + L.barriers);
   const int wg = warpgroup_index();
-  if (threadIdx.x == 0) {
-    for (int s = 0; s < kQueryStages; ++s) {
-      mbar_init(full_q + 8 * s, 1);
-      mbar_init(full_o + 8 * s, 1);
-      mbar_init(empty_q + 8 * s, 4 * kConsumers);
-      mbar_init(empty_o + 8 * s, 4 * kConsumers);
-    }
-    mbar_init(full_kv, 1);
-    mbar_init_fence();
-  }
+  if (threadIdx.x == 0) bars.init();
   fence_async_shared();
   __syncthreads();
   launch_dependents();
   WorkItem work = backward_work(blockIdx.x, a.key_blocks, a.all_kv_heads, a.section);
   work.head += a.first_kv_head;
-  const int first_key = work.key_block * kN;
-  QueryWalk<C.causal> walk(a, first_key, work.head);
 
   if (wg == kConsumers) {
     registers_down<24>();
-    if (threadIdx.x == kConsumers * kWarpGroup) {
-      const int kv_head = work.head % a.kv_heads, sequence = work.head / a.kv_heads;
-      mbar_expect(full_kv, 2 * L.tile_bytes);
-      for (int x = 0; x < kWidePieces; ++x)
-        tma_load(sm + L.k + x * kBlockBytes, &map_k, full_kv, x * kSwizzleColumns, first_key, kv_head, sequence);
-      for (int x = 0; x < kWidePieces; ++x)
-        tma_load(sm + L.v + x * kBlockBytes, &map_v, full_kv, x * kSwizzleColumns, first_key, kv_head, sequence);
-      wait_for_previous_kernel();
-      for (Ring<kQueryStages> ring; walk.left > 0; walk.advance(a, first_key), ring.advance()) {
-        const int head = walk.block / a.query_tiles - sequence * a.heads;
-        const float* stats = a.stats + static_cast<int64_t>(walk.block) * kStats;
-        const uint32_t stats_to = sm + L.stats + ring.slot * kStats * 4;
-        const uint32_t to_q = sm + L.q + ring.slot * L.tile_bytes, to_o = sm + L.dout + ring.slot * L.tile_bytes;
-        mbar_wait(empty_q + 8 * ring.slot, ring.parity ^ 1);
-        mbar_expect(full_q + 8 * ring.slot, L.tile_bytes + kStatsLse * 4);
-        for (int x = 0; x < kWidePieces; ++x)
-          tma_load(to_q + x * kBlockBytes, &map_q, full_q + 8 * ring.slot, x * kSwizzleColumns, walk.m * kM, head, sequence);
-        bulk_load(stats_to, stats, kStatsLse * 4, full_q + 8 * ring.slot);
-        mbar_wait(empty_o + 8 * ring.slot, ring.parity ^ 1);
-        mbar_expect(full_o + 8 * ring.slot, L.tile_bytes + (kStats - kStatsLse) * 4);
-        for (int x = 0; x < kWidePieces; ++x)
-          tma_load(to_o + x * kBlockBytes, &map_dout, full_o + 8 * ring.slot, x * kSwizzleColumns, walk.m * kM, head, sequence);
-        bulk_load(stats_to + kStatsLse * 4, stats + kStatsLse, (kStats - kStatsLse) * 4, full_o + 8 * ring.slot);
-      }
-    }
+    if (threadIdx.x == kConsumers * kWarpGroup) load_tiles<C, L>(sm, bars, &map_q, &map_dout, &map_k, &map_v, a, work);
   } else {
     registers_up<240>();
     const int lane = lane_index(), t = threadIdx.x % kWarpGroup;
     float acc[128], s[32];  // dV or dK; S or dP
     uint32_t p[16];         // P or dS
     fill(acc, 0.0f);
-    const uint32_t p_box = sm + L.p + t * 16;
+    const uint32_t p_box = sm + L.dq + t * 16;
     auto release = [&](uint32_t empty, int slot) {
       if (lane == 0) mbar_arrive(empty + 8 * slot);
     };
-    mbar_wait(full_kv, 0);
+    const int first_key = work.key_block * kN;
+    QueryWalk<C.causal> walk(a, first_key, work.head);
+    mbar_wait(wg ? bars.full_v : bars.full_k, 0);
     Ring<kQueryStages> ring;
     if (wg == 0) {
       const uint32_t lane_lse = sm + L.stats + lane % 4 * 8;
       auto scores = [&](int slot) {
         wgmma_fence();
-        product_abt<E, D, kN, kM>(s, sm + L.k, sm + L.q + slot * L.tile_bytes);
+        product_abt<E, D, kN, kM>(s, sm + L.k, sm + L.q + slot * L.q_bytes);
         wgmma_commit();
       };
       if (walk.left > 0) {
-        mbar_wait(full_q, 0);
+        mbar_wait(bars.full_q, 0);
         scores(0);
         wgmma_wait<0>();
         pin(s);
@@ -107,34 +73,23 @@ template <BackwardConfig C> __global__ void __launch_bounds__(kBackwardThreads, 
       for (; walk.left > 0; walk.advance(a, first_key)) {
         const int slot = ring.slot;
         const uint32_t lse = lane_lse + slot * kStats * 4;
-#pragma unroll
-        for (int j = 0; j < 8; ++j) {
-          float l0, l1;
-          load_shared2(l0, l1, lse + j * 32);
-          s[4 * j] = ex2(fmaf(s[4 * j], a.scale_log2, -l0));
-          s[4 * j + 1] = ex2(fmaf(s[4 * j + 1], a.scale_log2, -l1));
-          s[4 * j + 2] = ex2(fmaf(s[4 * j + 2], a.scale_log2, -l0));
-          s[4 * j + 3] = ex2(fmaf(s[4 * j + 3], a.scale_log2, -l1));
-        }
-        if (tile_needs_mask(C.causal, first_key, kN, walk.m * kM, a.sq, a.sk)) {
-          const int key = first_key + t / kWarp * 16 + lane / 4, query = walk.m * kM + lane % 4 * 2;
-          hide(s, first_query_of(C.causal, key, a.sq, a.sk) - query, first_query_of(C.causal, key + 8, a.sq, a.sk) - query);
-        }
+        exponentials(s, a.scale_log2, lse);
+        mask_block<C.causal>(s, first_key, walk.m * kM, a);
         pack_all<E>(p, s);
         if (!first) named_sync(kBarrierPEmpty, kConsumers * kWarpGroup);
         first = false;
 #pragma unroll
         for (int j = 0; j < 4; ++j) store_shared4(p_box + j * kWarpGroup * 16, p[4 * j], p[4 * j + 1], p[4 * j + 2], p[4 * j + 3]);
         named_arrive(kBarrierPFull, kConsumers * kWarpGroup);
-        mbar_wait(full_o + 8 * slot, ring.parity);
-        accumulate_wide<E>(acc, p, sm + L.dout + slot * L.tile_bytes);
+        mbar_wait(bars.full_o + 8 * slot, ring.parity);
+        accumulate_wide<E>(acc, p, sm + L.dout + slot * L.q_bytes);
         ring.advance();
-        if (walk.left > 1) mbar_wait(full_q + 8 * ring.slot, ring.parity);
+        if (walk.left > 1) mbar_wait(bars.full_q + 8 * ring.slot, ring.parity);
         scores(ring.slot);  // after the last tile: of stale data, not used
         wgmma_wait<1>();
         pin(acc);
-        release(empty_q, slot);
-        release(empty_o, slot);
+        release(bars.empty_q, slot);
+        release(bars.empty_o, slot);
         wgmma_wait<0>();
         pin(s);
       }
@@ -143,11 +98,11 @@ template <BackwardConfig C> __global__ void __launch_bounds__(kBackwardThreads, 
       auto gradients = [&](int slot) {
         start_from_columns(s, lane_delta + slot * kStats * 4);
         wgmma_fence();
-        product_abt<E, D, kN, kM>(s, sm + L.v, sm + L.dout + slot * L.tile_bytes, true);
+        product_abt<E, D, kN, kM>(s, sm + L.v, sm + L.dout + slot * L.q_bytes, true);
         wgmma_commit();
       };
       if (walk.left > 0) {
-        mbar_wait(full_o, 0);
+        mbar_wait(bars.full_o, 0);
         gradients(0);
         wgmma_wait<0>();
         pin(s);
@@ -172,8 +127,8 @@ template <BackwardConfig C> __global__ void __launch_bounds__(kBackwardThreads, 
         if (walk.left > 1) named_arrive(kBarrierPEmpty, kConsumers * kWarpGroup);
         store_block(ds, p);
         fence_async_shared();
-        mbar_wait(full_q + 8 * slot, ring.parity);
-        accumulate_wide<E>(acc, p, sm + L.q + slot * L.tile_bytes);
+        mbar_wait(bars.full_q + 8 * slot, ring.parity);
+        accumulate_wide<E>(acc, p, sm + L.q + slot * L.q_bytes);
         named_sync(kBarrierDsFull, kWarpGroup);
         if (t == 0) {
           const int64_t tile =
@@ -184,12 +139,12 @@ template <BackwardConfig C> __global__ void __launch_bounds__(kBackwardThreads, 
         }
         ds = sm + L.ds + (ring.slot ^ 1) * kDsTile * 2;
         ring.advance();
-        if (walk.left > 1) mbar_wait(full_o + 8 * ring.slot, ring.parity);
+        if (walk.left > 1) mbar_wait(bars.full_o + 8 * ring.slot, ring.parity);
         gradients(ring.slot);
         wgmma_wait<1>();
         pin(acc);
-        release(empty_q, slot);
-        release(empty_o, slot);
+        release(bars.empty_q, slot);
+        release(bars.empty_o, slot);
         wgmma_wait<0>();
         pin(s);
       }
