@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -77,7 +78,7 @@ TEST(Sampler, FollowsTheProbabilities) {
   std::vector<std::int32_t> order;
   std::map<std::int32_t, int> seen;
   const int n = 20000;
-  for (int i = 0; i < n; ++i) seen[sample(logits, {.seed = 3}, 0, static_cast<std::uint64_t>(i), order)]++;
+  for (int i = 0; i < n; ++i) seen[sample(logits, SamplingParams{.seed = 3}, 0, static_cast<std::uint64_t>(i), order)]++;
   EXPECT_NEAR(seen[0] / double(n), 1 / 8.0, 0.01);
   EXPECT_NEAR(seen[1] / double(n), 2 / 8.0, 0.01);
   EXPECT_NEAR(seen[2] / double(n), 5 / 8.0, 0.01);
@@ -88,16 +89,16 @@ TEST(Sampler, TopKTopPTemperatureAndErrors) {
   const std::vector<float> logits = {1.0f, 3.0f, 2.0f, 0.0f};
   std::vector<std::int32_t> order;
   for (std::uint64_t i = 0; i < 500; ++i) {
-    EXPECT_EQ(sample(logits, {.top_k = 1, .seed = i}, 0, 0, order), 1);
-    EXPECT_EQ(sample(logits, {.top_p = 0.1, .seed = i}, 0, 0, order), 1);
-    EXPECT_EQ(sample(logits, {.temperature = 1e-3, .seed = i}, 0, 0, order), 1);
-    const auto two = sample(logits, {.top_k = 2, .seed = i}, 0, 0, order);
+    EXPECT_EQ(sample(logits, SamplingParams{.top_k = 1, .seed = i}, 0, 0, order), 1);
+    EXPECT_EQ(sample(logits, SamplingParams{.top_p = 0.1, .seed = i}, 0, 0, order), 1);
+    EXPECT_EQ(sample(logits, SamplingParams{.temperature = 1e-3, .seed = i}, 0, 0, order), 1);
+    const auto two = sample(logits, SamplingParams{.top_k = 2, .seed = i}, 0, 0, order);
     EXPECT_TRUE(two == 1 || two == 2);
-    const auto p = sample(logits, {.top_p = 0.8, .seed = i}, 0, 0, order);  // 0.64 + 0.24
+    const auto p = sample(logits, SamplingParams{.top_p = 0.8, .seed = i}, 0, 0, order);  // 0.64 + 0.24
     EXPECT_TRUE(p == 1 || p == 2);
   }
-  EXPECT_EQ(sample(std::vector<float>{2.0f, 2.0f}, {.temperature = 0}, 0, 0, order), 0);
-  EXPECT_THROW(sample(std::vector<float>{NAN, NAN}, {}, 0, 0, order), Error);
+  EXPECT_EQ(sample(std::vector<float>{2.0f, 2.0f}, SamplingParams{.temperature = 0}, 0, 0, order), 0);
+  EXPECT_THROW(sample(std::vector<float>{NAN, NAN}, SamplingParams{}, 0, 0, order), Error);
   EXPECT_THROW(check(SamplingParams{.temperature = -1}), Error);
   EXPECT_THROW(check(SamplingParams{.top_p = 0}), Error);
 }

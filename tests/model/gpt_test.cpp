@@ -44,7 +44,7 @@ struct Data {
   HostBatch batch() const { return {tokens.data(), targets.data(), positions.data(), cu_seqlens.data()}; }
 };
 
-struct Run {
+struct Gradients {
   double loss = 0;
   std::vector<std::vector<float>> grads;
 };
@@ -54,13 +54,13 @@ std::vector<float> values(const Tensor& t) {
   return {p, p + t.numel()};
 }
 
-Run gradients(const EngineConfig& config, int threads, const Data& data) {
+Gradients gradients(const EngineConfig& config, int threads, const Data& data) {
   ThreadPool pool(threads, false);
   Engine engine(cpu_target(threads), config, pool);
   engine.initialise_weights(5);
   engine.begin_step({.learning_rate = 1e-3, .targets = data.valid});
   engine.micro_step(data.batch());
-  Run r;
+  Gradients r;
   for (const Tensor& g : engine.grads().tensors) r.grads.push_back(values(g));
   r.loss = engine.end_step().loss_sum;
   return r;
@@ -110,11 +110,11 @@ TEST_P(EachFamily, GradientsMatchFiniteDifferences) {
 TEST_P(EachFamily, RecomputeLevelsAndThreadsGiveTheSameBits) {
   EngineConfig config{.model = tiny(GetParam()), .micro_batch = kRows, .context_len = kLength};
   const Data data(kRows);
-  const Run base = gradients(config, 1, data);
+  const Gradients base = gradients(config, 1, data);
   for (Recompute level : {Recompute::kNone, Recompute::kAct, Recompute::kMlp, Recompute::kBlock})
     for (int threads : {1, 2, 3}) {
       config.recompute = level;
-      const Run r = gradients(config, threads, data);
+      const Gradients r = gradients(config, threads, data);
       EXPECT_EQ(r.loss, base.loss);
       for (std::size_t p = 0; p < r.grads.size(); ++p)
         EXPECT_EQ(0, std::memcmp(r.grads[p].data(), base.grads[p].data(), r.grads[p].size() * sizeof(float)))
@@ -124,7 +124,7 @@ TEST_P(EachFamily, RecomputeLevelsAndThreadsGiveTheSameBits) {
 
 TEST_P(EachFamily, AccumulationEqualsOneBatch) {
   const Data data(4, 3);
-  const Run whole = gradients({.model = tiny(GetParam()), .micro_batch = 4, .context_len = kLength}, 2, data);
+  const Gradients whole = gradients({.model = tiny(GetParam()), .micro_batch = 4, .context_len = kLength}, 2, data);
   const EngineConfig config{.model = tiny(GetParam()), .micro_batch = 1, .context_len = kLength};
   ThreadPool pool(2, false);
   Engine engine(cpu_target(2), config, pool);
@@ -152,9 +152,9 @@ TEST_P(EachFamily, AccumulationEqualsOneBatch) {
 TEST_P(EachFamily, StandardAttentionGivesTheSameLoss) {
   EngineConfig config{.model = tiny(GetParam()), .micro_batch = kRows, .context_len = kLength};
   const Data data(kRows);
-  const Run flash = gradients(config, 2, data);
+  const Gradients flash = gradients(config, 2, data);
   config.attention = attention::Implementation::kStandard;
-  const Run standard = gradients(config, 2, data);
+  const Gradients standard = gradients(config, 2, data);
   EXPECT_NEAR(flash.loss, standard.loss, 1e-5 * flash.loss);
 }
 

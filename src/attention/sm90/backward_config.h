@@ -2,6 +2,7 @@
 // so that the CPU can test it.
 //
 // A work item is a block of keys of one key/value head; it walks the tiles of kQueryRows queries of every query head of its group.
+// device: shared
 #pragma once
 
 namespace flashgpt::attention::sm90 {
