@@ -151,7 +151,7 @@ constexpr BackwardLayout wide_layout() {
 }
 // ... and the product dQ = dS K over blocks of 128 queries: a ring of K tiles of 64 rows with the two dS^T tiles that meet them.
 constexpr int kProductTiles = 2;
-constexpr int product_stages(int head_dim) { return head_dim == 256 ? 4 : 3; }  // 128: two blocks of threads share a multiprocessor
+constexpr int product_stages(int head_dim) { return head_dim == 256 ? 4 : 6; }
 constexpr int product_stage_bytes(int head_dim) { return 64 * head_dim * 2 + kProductTiles * kDsTile * 2; }
 constexpr int product_shared(int head_dim) { return 1024 + product_stages(head_dim) * product_stage_bytes(head_dim) + 128; }
 // How many blocks of 64 keys a tile of queries meets.

@@ -6,7 +6,7 @@
 namespace flashgpt::attention::sm90 {
 
 // dQ of 128 queries, each warpgroup one tile of 64; the ring brings 64 keys at a time.
-template <BackwardConfig C> __global__ void __launch_bounds__(kBackwardThreads, C.head_dim == 256 ? 1 : 2)
+template <BackwardConfig C> __global__ void __launch_bounds__(kBackwardThreads, 1)
     backward_product(const __grid_constant__ CUtensorMap map_k, const __grid_constant__ CUtensorMap map_dq,
                      const __grid_constant__ BackwardArgs a) {
   using E = Element<C.half>;
@@ -50,7 +50,7 @@ template <BackwardConfig C> __global__ void __launch_bounds__(kBackwardThreads, 
       }
     }
   } else {
-    registers_up<C.head_dim == 256 ? 240 : 104>();
+    registers_up<240>();
     const int lane = lane_index(), t = threadIdx.x % kWarpGroup;
     const int mine = key_blocks_of_tile(C.causal, first_tile + wg, a.query_tiles, a.sq, a.sk);
     float acc[D / 2];
