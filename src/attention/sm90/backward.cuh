@@ -170,8 +170,6 @@ template <BackwardConfig C> __global__ void __launch_bounds__(kBackwardThreads, 
   constexpr int kPieces = D / kPieceColumns;
   constexpr bool kShareTiles = kPieces == 1;  // dQ is one piece: the warpgroups take turns; else each takes its piece of every tile
   static_assert(kShareTiles || kPieces == kConsumers);
-  constexpr bool kPacked = (C.experiment & 2) && !C.half;
-  constexpr bool kSkip = C.causal && (C.experiment & 4);
 
   extern __shared__ uint8_t raw[];
   const uint32_t sm = align_up(smem_address(raw), 1024);
@@ -266,11 +264,6 @@ template <BackwardConfig C> __global__ void __launch_bounds__(kBackwardThreads, 
         mbar_wait(bars.full_o + 8 * slot, ring.parity);
 #pragma unroll
         for (int b = 0; b < kBlocks; ++b) {
-          if (kSkip && tile_hidden(first_key + key_row(b), walk.m * kM, a.sq, a.sk)) {
-            const uint32_t none[16] = {};
-            store_block(ds_tile + key_row(b) * kSwizzleRowBytes, none);
-            continue;
-          }
           scores(b, slot);
           weight_gradients(b, dout, false);
           wgmma_wait<1>();
@@ -292,13 +285,14 @@ template <BackwardConfig C> __global__ void __launch_bounds__(kBackwardThreads, 
             dp[4 * j + 2] += d0;
             dp[4 * j + 3] += d1;
           }
-          if constexpr (kPacked) {
+          // There are no registers to keep P unrounded. bf16 multiplies the rounded pairs (fp16 could overflow in dP).
+          if constexpr (!C.half) {
             pack_all<E>(ds, dp);
 #pragma unroll
             for (int j = 0; j < 16; ++j) ds[j] = multiply2<E>(p[j], ds[j]);
           } else {
 #pragma unroll
-            for (int j = 0; j < 16; ++j) {  // no registers to keep P unrounded
+            for (int j = 0; j < 16; ++j) {
               dp[2 * j] *= unpack_low<E>(p[j]);
               dp[2 * j + 1] *= unpack_high<E>(p[j]);
             }

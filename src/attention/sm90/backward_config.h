@@ -12,7 +12,6 @@ struct BackwardConfig {
   int head_dim = 128;  // 64, 128, 256
   bool causal = false;
   bool half = false;  // fp16 instead of bf16
-  int experiment = 0;
 };
 
 constexpr int kQueryRows = 64;  // of a tile: the depth of dK += dS^T Q and the rows of one dQ product
@@ -45,8 +44,6 @@ constexpr int first_query_tile(bool causal, int first_key, int sq, int sk) {
 constexpr bool tile_needs_mask(bool causal, int first_key, int key_rows, int first_query, int sq, int sk) {
   return first_key + key_rows > sk || (causal && first_key + key_rows - 1 > first_query + sk - sq);
 }
-// Causal: no query of the tile sees any of 64 keys.
-constexpr bool tile_hidden(int first_key, int first_query, int sq, int sk) { return first_key > first_query + kQueryRows - 1 + sk - sq; }
 // The first query that sees the key: no query does when the key is past the end.
 constexpr int kNever = 1 << 30;
 constexpr int first_query_of(bool causal, int key, int sq, int sk) { return key >= sk ? kNever : causal ? key + sq - sk : -kNever; }
