@@ -27,11 +27,11 @@ ModelConfig tiny(Family family) {
   return complete(c);
 }
 
-class EachFamily : public testing::TestWithParam<Family> {};
-INSTANTIATE_TEST_SUITE_P(Checkpoint, EachFamily, testing::Values(Family::kGpt2, Family::kLlama, Family::kMpt),
+class ModelFolder : public testing::TestWithParam<Family> {};
+INSTANTIATE_TEST_SUITE_P(Checkpoint, ModelFolder, testing::Values(Family::kGpt2, Family::kLlama, Family::kMpt),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
-TEST_P(EachFamily, RoundTripIsBitwise) {
+TEST_P(ModelFolder, RoundTripIsBitwise) {
   const Folder folder;
   ThreadPool pool(1, false);
   const EngineConfig config{.model = tiny(GetParam()), .context_len = 16};
