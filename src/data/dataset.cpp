@@ -60,8 +60,8 @@ TokenStream open_split(const std::string& folder, const DatasetInfo& info, const
   for (const ShardEntry& entry : split.shards) {
     const std::string path = folder + "/" + entry.file;
     const Shard& s = shards.emplace_back(Shard::open(path, verify));
-    require(s.info().tokenizer_hash == info.tokenizer_hash, path, " was made with the tokenizer ", s.info().tokenizer, " (",
-            hex(s.info().tokenizer_hash), "), expected that of meta.json, ", info.tokenizer, " (", hex(info.tokenizer_hash),
+    require(s.info().tokenizer.hash == info.tokenizer.hash, path, " was made with the tokenizer ", s.info().tokenizer.name, " (",
+            hex(s.info().tokenizer.hash), "), expected that of meta.json, ", info.tokenizer.name, " (", hex(info.tokenizer.hash),
             "): prepare the data again");
     require(s.info().checksum == entry.info.checksum && s.info().tokens == entry.info.tokens, path,
             " is not the shard that meta.json lists (another size or checksum): prepare the data again");
@@ -81,7 +81,7 @@ void SplitInfo::add(ShardEntry shard) {
 }
 
 std::uint64_t DatasetInfo::checksum() const {
-  Checksum64 sum(tokenizer_hash);
+  Checksum64 sum(tokenizer.hash);
   for (const SplitInfo* split : {&train, &val}) {
     const std::uint64_t count = split->shards.size();
     sum.update(std::as_bytes(std::span(&count, 1)));
@@ -92,8 +92,10 @@ std::uint64_t DatasetInfo::checksum() const {
 
 void write_meta(const std::string& folder, const DatasetInfo& info) {
   OrderedJson j{{"format", kFormat}, {"version", kVersion}, {"checksum", hex(info.checksum())}};
-  j["tokenizer"] = OrderedJson{
-      {"name", info.tokenizer}, {"vocab_size", info.vocab_size}, {"end_of_text", info.end_of_text}, {"hash", hex(info.tokenizer_hash)}};
+  j["tokenizer"] = OrderedJson{{"name", info.tokenizer.name},
+                               {"vocab_size", info.tokenizer.vocab_size},
+                               {"end_of_text", info.tokenizer.end_of_text},
+                               {"hash", hex(info.tokenizer.hash)}};
   j["train"] = json_of(info.train);
   j["val"] = json_of(info.val);
   write_atomic(meta_path(folder), pretty_json(j));
@@ -109,10 +111,10 @@ DatasetInfo read_meta(const std::string& folder) {
     require(j.at("version") == kVersion, path, " has version ", j.at("version").dump(), ", expected ", kVersion,
             ": it was made by another release, prepare the data again");
     const Json& tokenizer = j.at("tokenizer");
-    info.tokenizer = tokenizer.at("name").get<std::string>();
-    info.vocab_size = tokenizer.at("vocab_size").get<std::int64_t>();
-    info.end_of_text = tokenizer.at("end_of_text").get<std::int32_t>();
-    info.tokenizer_hash = from_hex(tokenizer.at("hash").get<std::string>());
+    info.tokenizer.name = tokenizer.at("name").get<std::string>();
+    info.tokenizer.vocab_size = tokenizer.at("vocab_size").get<std::int64_t>();
+    info.tokenizer.end_of_text = tokenizer.at("end_of_text").get<std::int32_t>();
+    info.tokenizer.hash = from_hex(tokenizer.at("hash").get<std::string>());
     info.train = split_of(j.at("train"));
     info.val = split_of(j.at("val"));
     require(from_hex(j.at("checksum").get<std::string>()) == info.checksum(), path,
@@ -124,8 +126,8 @@ DatasetInfo read_meta(const std::string& folder) {
 }
 
 Dataset::Dataset(const std::string& folder) : info_(read_meta(folder)), tokenizer_(Tokenizer::load(folder)) {
-  require(tokenizer_.hash() == info_.tokenizer_hash, folder, "/tokenizer.json is the tokenizer ", tokenizer_.name(), " (",
-          hex(tokenizer_.hash()), "), expected the one that made the shards, ", info_.tokenizer, " (", hex(info_.tokenizer_hash),
+  require(tokenizer_.hash() == info_.tokenizer.hash, folder, "/tokenizer.json is the tokenizer ", tokenizer_.name(), " (",
+          hex(tokenizer_.hash()), "), expected the one that made the shards, ", info_.tokenizer.name, " (", hex(info_.tokenizer.hash),
           "): prepare the data again");
 }
 

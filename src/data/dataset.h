@@ -27,10 +27,7 @@ struct SplitInfo {
 };
 
 struct DatasetInfo {
-  std::string tokenizer;  // name
-  std::int64_t vocab_size = 0;
-  std::int32_t end_of_text = 0;
-  std::uint64_t tokenizer_hash = 0;
+  TokenizerInfo tokenizer;
   SplitInfo train, val;
   // Of all shards, in order: a checkpoint keeps it, so that a run does not go on with other data unasked.
   std::uint64_t checksum() const;

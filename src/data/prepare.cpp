@@ -183,7 +183,7 @@ class Side {
   Side(const PrepareOptions& options, const char* name, SplitInfo& out) : options_(options), name_(name), out_(out) {}
 
   void append(std::string_view text) {
-    if (!writer_) writer_ = std::make_unique<ShardWriter>((fs::path(options_.out) / file_name()).string(), options_.tokenizer);
+    if (!writer_) writer_ = std::make_unique<ShardWriter>((fs::path(options_.out) / file_name()).string(), options_.tokenizer.info());
     ids_.clear();
     options_.tokenizer.encode(text, ids_);
     writer_->append(ids_, static_cast<std::int64_t>(text.size()));
@@ -263,10 +263,7 @@ PrepareReport prepare(const PrepareOptions& options) {
   fs::remove(fs::path(options.out) / kMetaFile, ec);  // until the new one is there, the folder holds no data set
 
   DatasetInfo& info = report.info;
-  info.tokenizer = options.tokenizer.name();
-  info.vocab_size = options.tokenizer.vocab_size();
-  info.end_of_text = options.tokenizer.end_of_text();
-  info.tokenizer_hash = options.tokenizer.hash();
+  info.tokenizer = options.tokenizer.info();
   Side train(options, "train", info.train), val(options, "val", info.val);
   std::string buffer;
   for (const Document& d : documents) {
@@ -305,7 +302,7 @@ std::string summary(const PrepareReport& r) {
   for (const Skipped& s : r.skipped) text += cat("left out    ", s.files, " ", s.reason, ", such as ", s.example, "\n");
   char checksum[17];
   std::snprintf(checksum, sizeof checksum, "%016llx", static_cast<unsigned long long>(r.info.checksum()));
-  return text + cat("tokenizer   ", r.info.tokenizer, ", ", r.info.vocab_size, " ids\nchecksum    ", checksum, "\n");
+  return text + cat("tokenizer   ", r.info.tokenizer.name, ", ", r.info.tokenizer.vocab_size, " ids\nchecksum    ", checksum, "\n");
 }
 
 }  // namespace flashgpt

@@ -36,12 +36,14 @@ std::uint64_t token_area(std::uint64_t tokens, std::uint64_t width) { return (to
 
 int token_width(std::int64_t vocab_size) { return vocab_size <= 65536 ? 2 : 4; }
 
-ShardWriter::ShardWriter(const std::string& path, const Tokenizer& tokenizer) : path_(path), file_(path) {
-  info_.vocab_size = tokenizer.vocab_size();
-  info_.end_of_text = tokenizer.end_of_text();
-  info_.tokenizer_hash = tokenizer.hash();
-  info_.tokenizer = tokenizer.name().substr(0, sizeof Tail::tokenizer);
-  info_.token_width = token_width(info_.vocab_size);
+ShardWriter::ShardWriter(const std::string& path, const TokenizerInfo& tokenizer) : path_(path), file_(path) {
+  require(tokenizer.vocab_size >= 1 && tokenizer.vocab_size <= kMaxVocab && tokenizer.end_of_text >= 0 &&
+              tokenizer.end_of_text < tokenizer.vocab_size,
+          "a vocabulary of ", tokenizer.vocab_size, " ids with end-of-text ", tokenizer.end_of_text, ", expected from 1 to ", kMaxVocab,
+          " ids, end-of-text among them");
+  info_.tokenizer = tokenizer;
+  info_.tokenizer.name.resize(std::min(tokenizer.name.size(), sizeof Tail::tokenizer));
+  info_.token_width = token_width(tokenizer.vocab_size);
   Head head{.version = kVersion, .token_width = static_cast<std::uint32_t>(info_.token_width)};
   std::memcpy(head.magic, kMagic, sizeof head.magic);
   put(bytes_of(head));
@@ -59,7 +61,8 @@ void ShardWriter::append(std::span<const std::int32_t> ids, std::int64_t text_by
   block_.resize(ids.size() * width);
   char* out = block_.data();
   for (std::int32_t id : ids) {
-    require(id >= 0 && id < info_.vocab_size, "token ", id, " for ", path_, ", expected an id below the vocabulary of ", info_.vocab_size);
+    require(id >= 0 && id < info_.tokenizer.vocab_size, "token ", id, " for ", path_, ", expected an id below the vocabulary of ",
+            info_.tokenizer.vocab_size);
     std::memcpy(out, &id, width);  // little endian: the low bytes come first
     out += width;
   }
@@ -69,7 +72,7 @@ void ShardWriter::append(std::span<const std::int32_t> ids, std::int64_t text_by
 }
 
 void ShardWriter::end_document() {
-  const std::int32_t end = info_.end_of_text;
+  const std::int32_t end = info_.tokenizer.end_of_text;
   append({&end, 1}, 0);
   ++info_.documents;
   open_ = false;
@@ -85,11 +88,11 @@ ShardInfo ShardWriter::finish() {
   Tail tail{.tokens = tokens,
             .documents = static_cast<std::uint64_t>(info_.documents),
             .text_bytes = static_cast<std::uint64_t>(info_.text_bytes),
-            .vocab_size = static_cast<std::uint64_t>(info_.vocab_size),
-            .end_of_text = static_cast<std::uint64_t>(info_.end_of_text),
-            .tokenizer_hash = info_.tokenizer_hash,
+            .vocab_size = static_cast<std::uint64_t>(info_.tokenizer.vocab_size),
+            .end_of_text = static_cast<std::uint64_t>(info_.tokenizer.end_of_text),
+            .tokenizer_hash = info_.tokenizer.hash,
             .checksum = info_.checksum};
-  std::copy(info_.tokenizer.begin(), info_.tokenizer.end(), tail.tokenizer);
+  std::copy(info_.tokenizer.name.begin(), info_.tokenizer.name.end(), tail.tokenizer);
   std::memcpy(tail.magic, kTailMagic, sizeof tail.magic);
   tail.tail_checksum = sum_of(tail);
   file_.write(bytes_of(tail));
@@ -130,12 +133,12 @@ void Shard::check_head_and_tail() {
   info_ = {.tokens = static_cast<std::int64_t>(tail.tokens),
            .documents = static_cast<std::int64_t>(tail.documents),
            .text_bytes = static_cast<std::int64_t>(tail.text_bytes),
-           .vocab_size = static_cast<std::int64_t>(tail.vocab_size),
-           .end_of_text = static_cast<std::int32_t>(tail.end_of_text),
-           .tokenizer_hash = tail.tokenizer_hash,
            .checksum = tail.checksum,
-           .tokenizer = std::string(tail.tokenizer, strnlen(tail.tokenizer, sizeof tail.tokenizer)),
-           .token_width = static_cast<int>(width)};
+           .token_width = static_cast<int>(width),
+           .tokenizer = {.name = std::string(tail.tokenizer, strnlen(tail.tokenizer, sizeof tail.tokenizer)),
+                         .vocab_size = static_cast<std::int64_t>(tail.vocab_size),
+                         .end_of_text = static_cast<std::int32_t>(tail.end_of_text),
+                         .hash = tail.tokenizer_hash}};
 }
 
 void Shard::check_payload() const {

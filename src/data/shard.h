@@ -24,19 +24,16 @@ struct ShardInfo {
   std::int64_t tokens = 0;
   std::int64_t documents = 0;
   std::int64_t text_bytes = 0;
-  std::int64_t vocab_size = 0;
-  std::int32_t end_of_text = 0;
-  std::uint64_t tokenizer_hash = 0;
   std::uint64_t checksum = 0;  // of the payload
-  std::string tokenizer;       // name
   int token_width = 2;         // bytes
+  TokenizerInfo tokenizer;     // its name cut to 48 bytes
 };
 int token_width(std::int64_t vocab_size);  // bytes
 
 // Writes a shard under a temporary name; it appears, whole, at finish(). Memory: 8 bytes a document.
 class ShardWriter {
  public:
-  ShardWriter(const std::string& path, const Tokenizer& tokenizer);
+  ShardWriter(const std::string& path, const TokenizerInfo& tokenizer);
 
   // Ids of the document that is open, without end-of-text; text_bytes: of the text they stand for.
   void append(std::span<const std::int32_t> ids, std::int64_t text_bytes);

@@ -36,27 +36,26 @@ OrderedJson byte_level(bool decoder) {
 
 Tokenizer Tokenizer::bytes() {
   Tokenizer t;
-  t.name_ = "bytes";
   for (int b = 0; b < kByteValues; ++b) t.tokens_.push_back(std::string(1, static_cast<char>(b)));
-  t.end_of_text_ = kByteValues;
   t.tokens_.emplace_back();
-  Checksum64 sum(static_cast<std::uint64_t>(t.end_of_text_));
+  t.info_ = {.name = "bytes", .vocab_size = kByteValues + 1, .end_of_text = kByteValues};
+  Checksum64 sum(static_cast<std::uint64_t>(t.end_of_text()));
   const auto add = [&](const std::string& s) {
     const std::uint64_t size = s.size();
     sum.update(std::as_bytes(std::span(&size, 1)));
     sum.update(std::as_bytes(std::span(s)));
   };
-  add(t.name_);
+  add(t.name());
   for (const std::string& s : t.tokens_) add(s);
-  t.hash_ = sum.value();
+  t.info_.hash = sum.value();
   return t;
 }
 
 void Tokenizer::save(const std::string& folder) const {
   OrderedJson vocab = OrderedJson::object();
   for (int b = 0; b < kByteValues; ++b) vocab[name_of_byte(b)] = b;
-  const OrderedJson added{{"id", end_of_text_}, {"content", kEndOfText}, {"single_word", false}, {"lstrip", false},
-                          {"rstrip", false},    {"normalized", false},   {"special", true}};
+  const OrderedJson added{{"id", end_of_text()}, {"content", kEndOfText}, {"single_word", false}, {"lstrip", false},
+                          {"rstrip", false},     {"normalized", false},   {"special", true}};
   OrderedJson j;
   j["version"] = "1.0";
   j["truncation"] = nullptr;

@@ -10,6 +10,15 @@
 
 namespace flashgpt {
 
+// What data says of the tokenizer that made it.
+struct TokenizerInfo {
+  std::string name;
+  std::int64_t vocab_size = 0;
+  std::int32_t end_of_text = 0;
+  // Of the name, the bytes of every id, and end-of-text: data made with one tokenizer is refused with another.
+  std::uint64_t hash = 0;
+};
+
 class Tokenizer {
  public:
   static Tokenizer bytes();
@@ -22,21 +31,19 @@ class Tokenizer {
   // Bytes of an id, valid as long as the tokenizer; empty for end-of-text. An Error for an id outside the vocabulary.
   std::string_view decode(std::int32_t id) const;
 
-  const std::string& name() const { return name_; }
-  std::int64_t vocab_size() const { return static_cast<std::int64_t>(tokens_.size()); }
-  std::int32_t end_of_text() const { return end_of_text_; }
-  // Of the name, the bytes of every id, and end-of-text: data made with one tokenizer is refused with another.
-  std::uint64_t hash() const { return hash_; }
+  const TokenizerInfo& info() const { return info_; }
+  const std::string& name() const { return info_.name; }
+  std::int64_t vocab_size() const { return info_.vocab_size; }
+  std::int32_t end_of_text() const { return info_.end_of_text; }
+  std::uint64_t hash() const { return info_.hash; }
   // Bytes of text that each id stands for.
   std::vector<std::int32_t> token_bytes() const;
 
  private:
   Tokenizer() = default;
 
-  std::string name_;
+  TokenizerInfo info_;
   std::vector<std::string> tokens_;  // bytes of each id
-  std::int32_t end_of_text_ = 0;
-  std::uint64_t hash_ = 0;
 };
 
 }  // namespace flashgpt

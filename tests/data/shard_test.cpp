@@ -12,7 +12,7 @@ namespace {
 
 std::string write_shard(const TemporaryFolder& folder, const std::vector<std::string>& documents, ShardInfo* info = nullptr) {
   const Tokenizer tokenizer = Tokenizer::bytes();
-  ShardWriter writer(folder.path("a.shard"), tokenizer);
+  ShardWriter writer(folder.path("a.shard"), tokenizer.info());
   for (const std::string& text : documents) {
     std::vector<std::int32_t> ids;
     tokenizer.encode(text, ids);
@@ -42,10 +42,10 @@ TEST(Shard, HoldsWhatWasWritten) {
     EXPECT_EQ(shard.info().documents, static_cast<std::int64_t>(documents.size()));
     EXPECT_EQ(shard.info().tokens, static_cast<std::int64_t>(all.size() + documents.size()));
     EXPECT_EQ(shard.info().text_bytes, static_cast<std::int64_t>(all.size()));
-    EXPECT_EQ(shard.info().vocab_size, 257);
-    EXPECT_EQ(shard.info().end_of_text, 256);
-    EXPECT_EQ(shard.info().tokenizer, "bytes");
-    EXPECT_EQ(shard.info().tokenizer_hash, Tokenizer::bytes().hash());
+    EXPECT_EQ(shard.info().tokenizer.vocab_size, 257);
+    EXPECT_EQ(shard.info().tokenizer.end_of_text, 256);
+    EXPECT_EQ(shard.info().tokenizer.name, "bytes");
+    EXPECT_EQ(shard.info().tokenizer.hash, Tokenizer::bytes().hash());
     EXPECT_EQ(shard.info().checksum, written.checksum);
     EXPECT_EQ(shard.info().token_width, 2);
     const auto got = shard.document_starts();
@@ -64,7 +64,7 @@ TEST(Shard, HoldsWhatWasWritten) {
 TEST(Shard, AppearsOnlyWhenFinished) {
   const TemporaryFolder folder;
   {
-    ShardWriter writer(folder.path("a.shard"), Tokenizer::bytes());
+    ShardWriter writer(folder.path("a.shard"), Tokenizer::bytes().info());
     const std::int32_t id = 1;
     writer.append({&id, 1}, 1);
     EXPECT_THROW(writer.finish(), Error);  // a document is open
@@ -74,7 +74,7 @@ TEST(Shard, AppearsOnlyWhenFinished) {
 
 TEST(Shard, RefusesIdsOutsideTheVocabulary) {
   const TemporaryFolder folder;
-  ShardWriter writer(folder.path("a.shard"), Tokenizer::bytes());
+  ShardWriter writer(folder.path("a.shard"), Tokenizer::bytes().info());
   for (std::int32_t id : {-1, 257}) EXPECT_THROW(writer.append({&id, 1}, 0), Error);
 }
 
