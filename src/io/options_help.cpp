@@ -1,0 +1,85 @@
+// The text of --help: a title a section, then one line or more an option, wrapped to the width.
+#include <algorithm>
+#include <sstream>
+
+#include "io/option_values.h"
+#include "io/options.h"
+
+namespace flashgpt {
+namespace {
+
+constexpr std::size_t kFlagColumn = 32;
+
+std::string placeholder(const Option& option) {
+  if (!option.value_name.empty()) return option.value_name;
+  std::string words;
+  for (const auto& [word, number] : option.words) words += (words.empty() ? "" : "|") + word;
+  if (!option.absent.empty()) words += (words.empty() ? "" : "|") + option.absent;
+  std::string kind = std::visit(
+      [&](const auto& field) -> std::string {
+        using F = std::decay_t<decltype(field)>;
+        if constexpr (std::is_same_v<F, ChoiceField>) return "";
+        if constexpr (std::is_same_v<F, double*> || std::is_same_v<F, std::optional<double>*>) return "X";
+        if constexpr (std::is_same_v<F, std::string*> || std::is_same_v<F, std::optional<std::string>*>) return "TEXT";
+        return option.size ? "SIZE" : "N";
+      },
+      option.field);
+  if (!kind.empty() && !words.empty()) kind += "|";
+  return kind + words;
+}
+
+std::string usage(const Option& option) {
+  if (is_flag_without_value(option)) return "--[no-]" + option.flag.substr(2);
+  const std::string value = placeholder(option);
+  return option.bare.empty() ? option.flag + " " + value : option.flag + "[=" + value + "]";
+}
+
+// "  left    text", the text wrapped beside it, or below it when left is long.
+std::string entry(const std::string& left, const std::string& text, std::size_t width) {
+  std::string out = "  " + left;
+  if (out.size() + 2 > kFlagColumn)
+    out += "\n" + std::string(kFlagColumn, ' ');
+  else
+    out.resize(kFlagColumn, ' ');
+  std::size_t column = kFlagColumn;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    if (column > kFlagColumn && column + 1 + word.size() > width) {
+      out += "\n" + std::string(kFlagColumn, ' ');
+      column = kFlagColumn;
+    }
+    if (column > kFlagColumn) out += " ", ++column;
+    out += word;
+    column += word.size();
+  }
+  return out + "\n";
+}
+
+}  // namespace
+
+std::string OptionTable::help(std::size_t width) const {
+  std::string out;
+  std::vector<bool> done(options_.size(), false);
+  auto section_of = [](const Option& option) {
+    return option.key.substr(0, option.key.find('.') == std::string::npos ? 0 : option.key.find('.'));
+  };
+  for (std::size_t first = 0; first < options_.size(); ++first) {
+    if (done[first]) continue;
+    const std::string section = section_of(options_[first]);
+    const auto title = titles_.find(section);
+    const std::string name = title != titles_.end() ? title->second : section.empty() ? "Options" : section;
+    out += (out.empty() ? "" : "\n") + name + (section.empty() || name == section ? "" : " (" + section + ")") + ":\n";
+    for (std::size_t i = first; i < options_.size(); ++i) {
+      if (section_of(options_[i]) != section) continue;
+      done[i] = true;
+      out += entry(usage(options_[i]), options_[i].help + (defaults_[i].empty() ? "" : " [" + defaults_[i] + "]"), width);
+    }
+  }
+  out += "\nSettings:\n";
+  out += entry("--config FILE", "read settings from a YAML file; flags and overrides win over it", width);
+  out += entry("section.key=value", "override one key of the configuration", width);
+  out += entry("--help", "this text", width);
+  return out;
+}
+
+}  // namespace flashgpt
