@@ -230,7 +230,7 @@ void check_room(const PrepareOptions& o, std::int64_t bytes, std::int64_t docume
           " are free; choose another folder or give max_bytes");
 }
 
-// Shards and lists of an earlier call that the new meta.json does not name.
+// Shards of an earlier call that the new meta.json does not name, and what one that was killed left half written.
 void remove_left_overs(const std::string& folder, const DatasetInfo& info) {
   const auto named = [&](const std::string& file) {
     const auto is = [&](const ShardEntry& s) { return s.file == file; };
@@ -241,7 +241,8 @@ void remove_left_overs(const std::string& folder, const DatasetInfo& info) {
   for (const auto& entry : fs::directory_iterator(folder, ec)) {
     const std::string file = entry.path().filename().string();
     const bool ours = (file.starts_with("train-") || file.starts_with("val-")) && file.ends_with(".shard");
-    if (ours && !named(file)) fs::remove(entry.path(), ec);
+    const bool half = (file.starts_with(".train-") || file.starts_with(".val-")) && file.find(".shard.tmp.") != file.npos;
+    if (half || (ours && !named(file))) fs::remove(entry.path(), ec);
   }
 }
 
@@ -250,7 +251,6 @@ void remove_left_overs(const std::string& folder, const DatasetInfo& info) {
 PrepareReport prepare(const PrepareOptions& options) {
   check(options);
   PrepareReport report;
-  make_directories(options.out);
   std::vector<Document> documents = Finder(options, report).documents();
   require(!documents.empty(), "no text found in ", options.inputs.front(), options.inputs.size() > 1 ? " ..." : "",
           skipped_text(report.skipped));
@@ -258,6 +258,7 @@ PrepareReport prepare(const PrepareOptions& options) {
 
   std::int64_t total = 0, done = 0;
   for (const Document& d : documents) total += d.bytes;
+  make_directories(options.out);
   check_room(options, total, static_cast<std::int64_t>(documents.size()));
   std::error_code ec;
   fs::remove(fs::path(options.out) / kMetaFile, ec);  // until the new one is there, the folder holds no data set

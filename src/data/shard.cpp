@@ -1,6 +1,7 @@
 #include "data/shard.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <limits>
 
@@ -111,7 +112,7 @@ void Shard::check_head_and_tail() {
   const std::span<const std::byte> bytes = file_.bytes();
   const std::uint64_t size = bytes.size();
   Head head{};
-  std::memcpy(&head, bytes.data(), std::min(bytes.size(), sizeof head));
+  if (size >= sizeof head) std::memcpy(&head, bytes.data(), sizeof head);
   require(size >= sizeof head && std::memcmp(head.magic, kMagic, sizeof head.magic) == 0, path_, " (", size,
           " bytes) is no shard of tokens: make shards from text with `flashgpt data prepare`");
   require(head.version == kVersion, path_, " is a shard of version ", head.version, ", expected ", kVersion,

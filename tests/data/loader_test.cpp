@@ -3,12 +3,25 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <map>
+#include <atomic>
+#include <cstdlib>
+#include <new>
 #include <set>
 
 #include "data/permutation.h"
 #include "data/random_stream.h"
 #include "flashgpt/error.h"
+
+namespace {
+std::atomic<std::int64_t> allocations{0};
+}
+[[gnu::noinline]] void* operator new(std::size_t size) {
+  ++allocations;
+  if (void* p = std::malloc(size > 0 ? size : 1)) return p;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
 
 namespace flashgpt::testing {
 namespace {
@@ -174,6 +187,18 @@ TEST(TrainLoader, SeekEqualsReadingOnAndAnySplitIsTheSame) {
     EXPECT_EQ(tokens, all.tokens);
     EXPECT_EQ(micro_targets, total.targets);
   }
+}
+
+TEST(TrainLoader, FillingAllocatesNothing) {
+  RandomStream text(4, 50, 40, 3);
+  const TrainLoader loader(text.stream, 16, 1);
+  const ValidationLoader val(text.stream, 16);
+  StepRows step(8, 2, 16);
+  const std::int64_t before = allocations;
+  for (std::int64_t p = 0; p < 200; p += 8) step.fill(loader, p);
+  step.fill(val, 0);
+  EXPECT_EQ(allocations, before);
+  EXPECT_GT(before, 0);
 }
 
 TEST(TrainLoader, SeedsDiffer) {

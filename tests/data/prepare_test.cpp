@@ -188,6 +188,7 @@ TEST(Prepare, ErrorsNameTheInput) {
   const auto error = [&](const std::string& input) { return error_of([&] { prepare(options_of(folder, {input})); }); };
   EXPECT_NE(error(folder.path("missing.txt")).find("missing.txt"), std::string::npos);
   EXPECT_NE(error(folder.path("*.txt")).find("*.txt"), std::string::npos);
+  EXPECT_FALSE(fs::exists(folder.path("out")));
   EXPECT_NE(error(folder.file("empty.txt", "")).find("1 empty, such as"), std::string::npos);
   fs::create_directory(folder.path("bare"));
   EXPECT_NE(error(folder.path("bare")).find("it has no files"), std::string::npos);
@@ -278,6 +279,7 @@ TEST(Prepare, AgainIntoTheSameFolderThatLiesAmongTheInputs) {
   EXPECT_EQ(first.info.checksum(), second.info.checksum());
   EXPECT_EQ(skipped(second, "the output folder"), 1);
   options.shard_tokens = 1000000;  // fewer shards: those of before go
+  folder.file("out/.train-00009.shard.tmp.123.0", "half");
   prepare(options);
   EXPECT_EQ(std::distance(fs::directory_iterator(options.out), fs::directory_iterator()), 4);  // train, val, tokenizer, meta
 }
