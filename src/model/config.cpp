@@ -50,6 +50,7 @@ ModelConfig complete(ModelConfig c) {
 
 const std::vector<Preset>& presets() {
   static const std::vector<Preset> list = {
+      {"gpt-10m", {.family = Family::kLlama, .layers = 6, .width = 384, .heads = 6, .vocab_size = 257, .context_len = 256}},
       {"gpt2-124m", {.layers = 12, .width = 768, .heads = 12}},
       {"gpt2-350m", {.layers = 24, .width = 1024, .heads = 16}},
       {"gpt-1.3b", {.layers = 24, .width = 2048, .heads = 16, .context_len = 2048}},

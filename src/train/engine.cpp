@@ -8,9 +8,11 @@ namespace flashgpt {
 
 MemoryPlan Engine::plan(const Target& target, const EngineConfig& config) {
   Engine recording(Context{.target = target}, config);
-  recording.run_zero_grads();
-  recording.run_micro_step();
-  recording.run_update();
+  if (config.train) {
+    recording.run_zero_grads();
+    recording.run_micro_step();
+    recording.run_update();
+  }
   recording.run_evaluate();
   return recording.ctx_.arena.plan();
 }
@@ -32,12 +34,14 @@ void Engine::setup(const EngineConfig& config) {
           "train_params.context_len = ", config.context_len, ", but the model has positions for ", config_.model.context_len);
   params_ = parameters(config_.model);
   weights_ = allocate(ctx_, params_, Dtype::kF32, MemClass::kWeights);
-  grads_ = allocate(ctx_, params_, Dtype::kF32, MemClass::kGradients);
   w_ = bind(config_.model, weights_);
-  g_ = bind(config_.model, grads_);
   block_weights_.blocks = w_.blocks;
-  block_grads_.blocks = g_.blocks;
-  optimizer_.emplace(ctx_, config_.optimizer, params_);
+  if (config.train) {
+    grads_ = allocate(ctx_, params_, Dtype::kF32, MemClass::kGradients);
+    g_ = bind(config_.model, grads_);
+    block_grads_.blocks = g_.blocks;
+    optimizer_.emplace(ctx_, config_.optimizer, params_);
+  }
   batch_ = allocate_batch(ctx_, config_.micro_batch, config_.context_len);
   scalars_ = ctx_.tensor({sizeof(StepScalars)}, Dtype::kU8, MemClass::kInputs);
   losses_ = ctx_.tensor({config_.micro_batch * config_.context_len}, Dtype::kF32, MemClass::kInputs);
@@ -46,7 +50,7 @@ void Engine::setup(const EngineConfig& config) {
 
 void Engine::initialise_weights(std::uint64_t seed) {
   initialise(ctx_, params_, weights_, seed);
-  optimizer_->zero_state(ctx_);
+  if (optimizer_) optimizer_->zero_state(ctx_);
 }
 
 void Engine::run_zero_grads() {

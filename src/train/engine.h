@@ -18,6 +18,7 @@ struct EngineConfig {
   std::int64_t context_len = 1024;
   Recompute recompute = Recompute::kNone;
   attention::Implementation attention = attention::Implementation::kAuto;
+  bool train = true;  // false: evaluate() only, without memory for gradients and optimizer
 };
 
 // A micro-batch in host memory: micro_batch x context_len values each; cu_seqlens one more.

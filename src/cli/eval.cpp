@@ -1,0 +1,60 @@
+// flashgpt eval
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/settings.h"
+#include "io/json.h"
+#include "io/text.h"
+#include "model/checkpoint.h"
+#include "train/run.h"
+
+namespace flashgpt::cli {
+
+int eval(const std::vector<std::string>& args) {
+  Settings s;
+  std::int64_t context_len = 0, micro_batch = 0, rows = 0;
+  bool json = false;
+  OptionTable table;
+  add_machine_options(table, s);
+  table.add({.key = "data", .field = &s.data, .help = "a folder of `flashgpt data prepare`; its validation part is used"});
+  table.add(
+      {.key = "context_len", .field = &context_len, .help = "tokens of a block; blocks do not overlap", .min = 0, .words = {{"model", 0}}});
+  table.add({.key = "micro_batch", .field = &micro_batch, .help = "blocks at a time", .min = 0, .words = {{"auto", 0}}});
+  table.add({.key = "rows", .field = &rows, .help = "blocks, from the first on", .min = 0, .words = {{"all", 0}}});
+  table.add({.key = "json", .field = &json, .help = "one line of JSON instead of text"});
+  const Arguments arguments = table.split(args);
+  if (arguments.help) {
+    std::printf("usage: flashgpt eval MODEL --data DIR\n\n%s", table.help().c_str());
+    return 0;
+  }
+  table.apply(arguments);
+  if (arguments.positionals.size() != 1 || s.data.empty())
+    throw Error(ErrorCode::kUsage, "eval: expected a model folder and --data DIR; flashgpt eval --help says more");
+  const std::string& folder = arguments.positionals[0];
+  const Dataset data = Dataset::open(s.data);
+  require(data.has_val(), s.data, ": holds no validation part");
+
+  EngineConfig config{.model = load_model_config(folder), .train = false};
+  require(Tokenizer::load(folder).hash() == data.tokenizer().hash(), s.data, ": was prepared with another tokenizer than that of ", folder);
+  config.context_len = context_len > 0 ? context_len : config.model.context_len;
+  config.micro_batch = micro_batch > 0 ? micro_batch : std::max<std::int64_t>(1, 4096 / config.context_len);
+  const Target target = target_of(s);
+  const std::unique_ptr<ThreadPool> pool = pool_of(target);
+  Engine engine(target, config, *pool);
+  load_weights(engine.context(), engine.params(), engine.weights(), folder);
+  const ValidationEvent v = validate(engine, config, data, rows);
+  if (json)
+    std::printf("%s\n", compact_json(Json{{"loss", v.loss},
+                                          {"perplexity", v.perplexity},
+                                          {"bits_per_byte", v.bits_per_byte},
+                                          {"targets", v.targets},
+                                          {"context_len", config.context_len}})
+                            .c_str());
+  else
+    std::printf("loss %.5f   perplexity %.4f   bits per byte %.4f   over %lld targets in blocks of %lld\n", v.loss, v.perplexity,
+                v.bits_per_byte, static_cast<long long>(v.targets), static_cast<long long>(config.context_len));
+  return 0;
+}
+
+}  // namespace flashgpt::cli

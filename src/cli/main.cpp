@@ -1,0 +1,62 @@
+// flashgpt: the table of commands, and errors turned into exit codes (0 done, 1 failure, 2 usage, 3 bad configuration or data, 4 device or
+// memory).
+#include <cstdio>
+#include <cstring>
+#include <new>
+
+#include "cli/command.h"
+#include "flashgpt/error.h"
+#include "io/options.h"
+
+namespace {
+
+using flashgpt::cli::Command;
+
+const Command kCommands[] = {
+    {"data", "prepare text for training: flashgpt data prepare PATH... --out DIR", flashgpt::cli::data},
+    {"train", "train a model: flashgpt train --data PATH --out RUN", flashgpt::cli::train},
+    {"generate", "continue a text: flashgpt generate MODEL --prompt TEXT", flashgpt::cli::generate},
+    {"eval", "loss, perplexity and bits per byte of a model: flashgpt eval MODEL --data DIR", flashgpt::cli::eval},
+    {"plan", "the memory that a training needs, to the byte: flashgpt plan CONFIG.yaml", flashgpt::cli::plan},
+    {"bench", "measure: flashgpt bench attention | train", flashgpt::cli::bench},
+    {"version", "version, instruction set and libraries", flashgpt::cli::version},
+};
+
+void print_help(std::FILE* out) {
+  std::fprintf(out, "flashgpt trains and runs long-context GPTs with exact, tiled attention.\n\nusage: flashgpt COMMAND [arguments]\n\n");
+  for (const Command& c : kCommands) std::fprintf(out, "  %-10s %s\n", c.name, c.summary);
+  std::fprintf(out, "\nflashgpt COMMAND --help says more. Results go to standard output, messages to standard error.\n");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> args(argv + (argc > 0), argv + argc);
+  if (args.empty()) {
+    print_help(stderr);
+    return static_cast<int>(flashgpt::ErrorCode::kUsage);
+  }
+  if (args[0] == "--help" || args[0] == "-h" || args[0] == "help") {
+    print_help(stdout);
+    return 0;
+  }
+  const std::string name = args[0] == "--version" ? "version" : args[0];
+  try {
+    std::vector<std::string> names;
+    for (const Command& c : kCommands) {
+      if (name == c.name) return c.run({args.begin() + 1, args.end()});
+      names.push_back(c.name);
+    }
+    throw flashgpt::Error(flashgpt::ErrorCode::kUsage, flashgpt::cat("unknown command '", name, "'; did you mean '",
+                                                                     flashgpt::nearest(name, names), "'? flashgpt --help lists them"));
+  } catch (const flashgpt::Error& e) {
+    std::fprintf(stderr, "flashgpt: %s\n", e.what());
+    return static_cast<int>(e.code());
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "flashgpt: out of host memory\n");
+    return static_cast<int>(flashgpt::ErrorCode::kDevice);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "flashgpt: %s\n", e.what());
+    return static_cast<int>(flashgpt::ErrorCode::kFailure);
+  }
+}

@@ -1,0 +1,35 @@
+// The settings of a training as the user gives them, and their rows of the option table.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "data/dataset.h"
+#include "io/options.h"
+#include "train/config.h"
+
+namespace flashgpt::cli {
+
+struct Settings {
+  TrainConfig train;
+  std::string preset = "gpt-10m";
+  std::string backend = "auto";
+  std::string precision = "fp32";
+  std::int64_t threads = 0;  // 0: all that this process may use
+  std::string data;          // a folder of `data prepare`, or text
+  double val_fraction = 0.05;
+  std::int64_t max_bytes = 0;
+};
+
+void add_machine_options(OptionTable& table, Settings& s);
+void add_training_options(OptionTable& table, Settings& s);
+// Files, flags and overrides, in this order; then the preset under them.
+void read_settings(OptionTable& table, const Arguments& arguments, Settings& s);
+
+// The machine that the settings ask for. Error(kDevice) for a backend that this build or machine does not have.
+Target target_of(const Settings& s);
+std::unique_ptr<ThreadPool> pool_of(const Target& target);
+
+// The training with every automatic choice made. data: its vocabulary, unless the user gave one; may be null.
+TrainConfig resolve_settings(const OptionTable& table, const Settings& s, const Target& target, const Dataset* data);
+
+}  // namespace flashgpt::cli

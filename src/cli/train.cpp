@@ -1,0 +1,136 @@
+// flashgpt train
+#include <cstdio>
+#include <optional>
+
+#include "cli/command.h"
+#include "cli/settings.h"
+#include "data/corpora.h"
+#include "data/prepare.h"
+#include "io/file.h"
+#include "io/terminal.h"
+#include "io/text.h"
+#include "model/checkpoint.h"
+#include "train/run.h"
+#include "train/signals.h"
+
+namespace flashgpt::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+void say(const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); }
+
+// The data set that --data names; text is prepared into RUN/data first.
+Dataset open_data(const Settings& s, const fs::path& run, bool goes_on) {
+  if (!s.data.empty() && exists(fs::path(s.data) / "meta.json")) return Dataset::open(s.data);
+  const fs::path prepared = run / "data";
+  if (goes_on && exists(prepared / "meta.json")) return Dataset::open(prepared.string());
+  PrepareOptions options{.out = prepared.string(), .val_fraction = s.val_fraction, .max_bytes = s.max_bytes};
+  if (s.data.empty()) {
+    const Corpus corpus = default_corpus();
+    say("no --data given: training on " + corpus.description);
+    options.inputs = corpus.paths;
+    options.filter = corpus.filter;
+  } else {
+    options.inputs = {s.data};
+  }
+  say(summary(prepare(options)));
+  return Dataset::open(prepared.string());
+}
+
+Resume resume_named(const std::string& word) {
+  if (word.empty()) return Resume::kNo;
+  if (word == "auto") return Resume::kIfThere;
+  if (word == "yes") return Resume::kMust;
+  throw Error(ErrorCode::kUsage, "--resume = " + word + ", expected nothing (there must be a checkpoint) or auto (go on if there is one)");
+}
+
+}  // namespace
+
+int train(const std::vector<std::string>& args) {
+  Settings s;
+  std::string out = "runs/default", resume_word, init_from;
+  OptionTable table;
+  add_training_options(table, s);
+  table.add({.key = "out", .field = &out, .help = "folder of the run: log, checkpoints, final model", .in_file = false});
+  table.add({.key = "resume",
+             .field = &resume_word,
+             .help = "go on from the newest complete checkpoint; auto: if there is one",
+             .bare = "yes",
+             .in_file = false});
+  table.add({.key = "init_from", .field = &init_from, .help = "start with the weights of a model folder", .in_file = false});
+  const Arguments arguments = table.split(args);
+  if (arguments.help) {
+    std::printf("usage: flashgpt train [--config FILE.yaml] [--data PATH] [--out RUN] [--resume[=auto]] [section.key=value ...]\n\n%s",
+                table.help().c_str());
+    return 0;
+  }
+  require(arguments.positionals.empty(), "train: '", arguments.positionals.empty() ? "" : arguments.positionals[0], "' is not an option");
+  const fs::path run = out;
+  table.apply({.settings = arguments.settings});
+  const Resume resume = resume_named(resume_word);
+  // A run that goes on has every choice it made in its folder; what is given now is laid over it.
+  const bool goes_on = resume != Resume::kNo && exists(run / "config.yaml");
+  Arguments all = arguments;
+  if (goes_on) all.configs.insert(all.configs.begin(), (run / "config.yaml").string());
+  read_settings(table, all, s);
+
+  const Target target = target_of(s);
+  const std::unique_ptr<ThreadPool> pool = pool_of(target);
+  const Dataset data = open_data(s, run, goes_on);
+  if (!init_from.empty()) {
+    s.train.model = load_model_config(init_from);
+    table.reapply();
+  }
+  s.train = resolve_settings(table, s, target, &data);
+  if (s.train.max_seconds > 0 && !goes_on) {
+    s.train.steps = steps_in_time(s.train, target, *pool, data);
+    if (!table.given("train_params.warmup_steps")) s.train.warmup_steps.reset();
+    s.train = resolve(s.train, target, free_host_memory());
+    say(cat(s.train.steps, " steps fit in ", s.train.max_seconds, " s"));
+  }
+  s.train.max_seconds = 0;
+
+  const EngineConfig engine = engine_config(s.train);
+  say(cat(count_text(static_cast<double>(count(parameters(s.train.model)))), " parameters, ", s.train.batch_size, " x ",
+          s.train.context_len, " tokens a step, ", target.threads, " threads, ", name_of(target.isa), ", ",
+          bytes_text(Engine::plan(target, engine).total_bytes()), " of memory planned"));
+
+  catch_stop_signals();
+  Progress progress(2);
+  const RunEvents events{
+      .step =
+          [&](const StepEvent& e) {
+            const StepLine line{.step = e.step,
+                                .steps = e.steps,
+                                .loss = e.loss,
+                                .tokens_per_second = e.tokens_per_second,
+                                .memory_bytes = e.memory_bytes,
+                                .eta_seconds = e.eta_seconds,
+                                .learning_rate = e.learning_rate,
+                                .grad_norm = e.grad_norm,
+                                .skipped = e.skipped};
+            progress.update(step_line(line, progress.width()), e.step == e.steps);
+          },
+      .validation =
+          [&](const ValidationEvent& v) {
+            progress.note(cat("validation at step ", v.step, ": loss ", fixed_text(v.loss, 4), ", perplexity ", fixed_text(v.perplexity, 2),
+                              ", ", fixed_text(v.bits_per_byte, 4), " bits per byte"));
+          },
+      .note = [&](const std::string& text) { progress.note(text); },
+  };
+  const RunResult result =
+      flashgpt::train({.config = s.train, .config_text = table.to_yaml(), .run = run, .resume = resume, .initial_weights = init_from},
+                      target, *pool, data, events);
+  progress.finish();
+  if (!result.finished) {
+    say(cat("stopped by ", stop_signal_name(), " at step ", result.state.step, " of ", s.train.steps,
+            "; saved. Go on with: flashgpt train --out ", out, " --resume"));
+    return 0;
+  }
+  say(cat("done: ", result.state.step, " steps, ", result.state.skipped, " skipped. Model: ", (run / "final").string()));
+  std::printf("%s\n", (run / "final").string().c_str());
+  return 0;
+}
+
+}  // namespace flashgpt::cli

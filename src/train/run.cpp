@@ -1,0 +1,240 @@
+#include "train/run.h"
+
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "core/gemm.h"
+#include "data/loader.h"
+#include "io/file.h"
+#include "io/json.h"
+#include "io/log.h"
+#include "model/checkpoint.h"
+#include "train/signals.h"
+
+namespace flashgpt {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+HostBatch host_batch(const RowBuffers& b) { return {b.tokens, b.targets, b.positions, b.cu_seqlens}; }
+
+std::string blas_name(const Target& target) { return cat(blas_description(), ", ", name_of(target.isa)); }
+
+StepResult run_step(Engine& engine, const TrainConfig& c, StepRows& rows, const TrainLoader& loader, const TrainerState& state,
+                    RowCounts& counts) {
+  counts = rows.fill(loader, state.position);
+  engine.begin_step(
+      {.learning_rate = step_rate(c, state.step + 1), .targets = counts.targets, .update = state.updates + 1, .max_norm = c.grad_clip});
+  for (std::int64_t m = 0; m < rows.micro_batches(); ++m) engine.micro_step(host_batch(rows.micro(m)));
+  return engine.end_step();
+}
+
+// The log of a run that goes on at `step`: lines of later steps, written before a kill, are dropped, since these steps come again.
+void cut_log(const fs::path& path, std::int64_t step) {
+  if (!exists(path)) return;
+  const std::string text = read_file(path);
+  std::string kept;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = text.find('\n', at);
+    if (end == std::string::npos) break;  // a line cut by the kill
+    const Json line = Json::parse(text.substr(at, end - at), nullptr, false);
+    if (!line.is_discarded() && line.value("step", std::int64_t{0}) <= step) kept += text.substr(at, end + 1 - at);
+    at = end + 1;
+  }
+  if (kept != text) write_atomic(path, kept);
+}
+
+Json start_line(const TrainConfig& c, const Engine& engine, const Dataset& data, const TrainerState& state, const Target& target) {
+  return {{"event", state.step ? "resume" : "start"},
+          {"step", state.step},
+          {"parameters", count(engine.params())},
+          {"batch_size", c.batch_size},
+          {"micro_batch", c.micro_batch},
+          {"context_len", c.context_len},
+          {"recompute", name_of(*c.recompute)},
+          {"steps", c.steps},
+          {"threads", target.threads},
+          {"blas", blas_name(target)},
+          {"memory_bytes", engine.memory_plan().total_bytes()},
+          {"data_checksum", data.info().checksum()},
+          {"train_tokens", data.info().train.tokens}};
+}
+
+Json json_of(const ValidationEvent& v) {
+  return {{"event", "validation"}, {"step", v.step}, {"loss", v.loss}, {"perplexity", v.perplexity}, {"bits_per_byte", v.bits_per_byte},
+          {"targets", v.targets}};
+}
+
+}  // namespace
+
+ValidationEvent validate(Engine& engine, const EngineConfig& config, const Dataset& data, std::int64_t rows) {
+  const ValidationLoader loader(data.val(), config.context_len);
+  const std::int64_t all = loader.rows(), wanted = rows > 0 ? std::min(rows, all) : all;
+  StepRows batch(config.micro_batch, config.micro_batch, config.context_len);
+  ValidationEvent v;
+  double loss = 0;
+  std::int64_t bytes = 0;
+  for (std::int64_t first = 0; first < wanted; first += config.micro_batch) {
+    const RowCounts counts = batch.fill(loader, first);
+    loss += engine.evaluate(host_batch(batch.micro(0)));
+    v.targets += counts.targets;
+    bytes += counts.text_bytes;
+  }
+  if (v.targets > 0) v.loss = loss / static_cast<double>(v.targets);
+  v.perplexity = std::exp(v.loss);
+  if (bytes > 0) v.bits_per_byte = loss / std::log(2.0) / static_cast<double>(bytes);
+  return v;
+}
+
+std::int64_t steps_in_time(const TrainConfig& config, const Target& target, ThreadPool& pool, const Dataset& data) {
+  Engine engine(target, engine_config(config), pool);
+  engine.initialise_weights(config.seed);
+  StepRows rows(config.batch_size, config.micro_batch, config.context_len);
+  const TrainLoader loader(data.train(), config.context_len, config.seed);
+  TrainerState state;
+  RowCounts counts;
+  run_step(engine, config, rows, loader, state, counts);  // first touch of the memory
+  const Clock::time_point start = Clock::now();
+  int timed = 0;
+  do {
+    run_step(engine, config, rows, loader, state, counts);
+    ++timed;
+  } while (timed < 3 && seconds_since(start) < 0.05 * config.max_seconds);
+  const double step = seconds_since(start) / timed;
+  double validation = 0;
+  if (data.has_val() && config.eval_every > 0) {
+    const Clock::time_point begin = Clock::now();
+    const std::int64_t some = std::max<std::int64_t>(config.micro_batch, 1);
+    validate(engine, engine_config(config), data, some);
+    const std::int64_t eval_rows = ValidationLoader(data.val(), config.context_len).rows();
+    validation = seconds_since(begin) / static_cast<double>(some) *
+                 static_cast<double>(config.eval_rows > 0 ? std::min(config.eval_rows, eval_rows) : eval_rows) /
+                 static_cast<double>(config.eval_every);
+  }
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(config.max_seconds / (step + validation)));
+}
+
+RunResult train(const RunOptions& options, const Target& target, ThreadPool& pool, const Dataset& data, const RunEvents& events) {
+  const TrainConfig& c = options.config;
+  const fs::path run = options.run;
+  require(c.model.vocab_size >= data.info().tokenizer.vocab_size, "model.vocab_size = ", c.model.vocab_size,
+          ", but the data has ids up to ", data.info().tokenizer.vocab_size - 1);
+
+  std::optional<Checkpoint> from;
+  if (options.resume != Resume::kNo) from = newest_checkpoint(run, events.note);
+  require(from || options.resume != Resume::kMust, run.string(), ": there is no complete checkpoint to resume from");
+  require(from || options.resume != Resume::kNo || !exists(run / "train.jsonl"), run.string(),
+          ": holds a run already; use --resume to go on with it, or another --out");
+
+  Engine engine(target, engine_config(c), pool);
+  TrainerState state{.data_checksum = data.info().checksum(), .seed = c.seed, .blas = blas_name(target)};
+  if (from) {
+    const TrainerState saved = load_checkpoint(engine, *from);
+    require(saved.data_checksum == state.data_checksum,
+            "data: the checkpoint was trained on other data than this; give the data it had, or start "
+            "anew with --init-from ",
+            from->folder.string());
+    require(saved.seed == c.seed, "train_params.seed = ", c.seed, ", but the checkpoint was trained with ", saved.seed);
+    if (saved.blas != state.blas)
+      events.note("this machine computes with " + state.blas + ", the checkpoint with " + saved.blas +
+                  ": the run goes on, but not with the same bits");
+    state = saved;
+    state.blas = blas_name(target);
+    events.note(cat("going on from ", from->folder.string(), ", step ", state.step, " of ", c.steps));
+  } else {
+    engine.initialise_weights(c.seed);
+    if (!options.initial_weights.empty()) load_weights(engine.context(), engine.params(), engine.weights(), options.initial_weights);
+  }
+
+  make_directories(run);
+  write_atomic(run / "config.yaml", options.config_text);
+  cut_log(run / "train.jsonl", state.step);
+  JsonLines log(run / "train.jsonl");
+  log.write(compact_json(start_line(c, engine, data, state, target)));
+
+  StepRows rows(c.batch_size, c.micro_batch, c.context_len);
+  const TrainLoader loader(data.train(), c.context_len, c.seed);
+  const double seconds_before = state.seconds;
+  const Clock::time_point start = Clock::now();
+  std::int64_t saved_step = from ? state.step : -1;
+  RunResult result;
+  auto save = [&] {
+    if (saved_step == state.step) return;
+    state.seconds = seconds_before + seconds_since(start);
+    save_checkpoint(
+        engine, c.model, state, data.info().tokenizer.end_of_text, [&](const fs::path& folder) { data.tokenizer().save(folder.string()); },
+        run, c.keep_last);
+    saved_step = state.step;
+  };
+  auto evaluate = [&](std::int64_t eval_rows) {
+    if (!data.has_val()) return;
+    result.validation = validate(engine, engine_config(c), data, eval_rows);
+    result.validation.step = state.step;
+    log.write(compact_json(json_of(result.validation)));
+    events.validation(result.validation);
+  };
+
+  const std::int64_t first_step = state.step;
+  while (state.step < c.steps && !stop_requested()) {
+    const Clock::time_point step_start = Clock::now();
+    const double rate = step_rate(c, state.step + 1);
+    RowCounts counts;
+    const StepResult r = run_step(engine, c, rows, loader, state, counts);
+    state.step += 1;
+    state.position += c.batch_size;
+    state.tokens += counts.targets;
+    state.updates += !r.skipped;
+    state.skipped += r.skipped;
+    state.skipped_in_row = r.skipped ? state.skipped_in_row + 1 : 0;
+
+    StepEvent e{.step = state.step,
+                .steps = c.steps,
+                .loss = r.loss_sum / static_cast<double>(counts.targets),
+                .learning_rate = rate,
+                .grad_norm = r.grad_norm,
+                .tokens_per_second = static_cast<double>(c.batch_size * c.context_len) / seconds_since(step_start),
+                .skipped = state.skipped,
+                .memory_bytes = engine.memory_plan().total_bytes()};
+    e.eta_seconds = seconds_since(start) / static_cast<double>(state.step - first_step) * static_cast<double>(c.steps - state.step);
+    if (r.skipped || state.step % c.log_every == 0 || state.step == c.steps) {
+      log.write(compact_json(Json{{"step", e.step},
+                                  {"loss", e.loss},
+                                  {"learning_rate", e.learning_rate},
+                                  {"grad_norm", e.grad_norm},
+                                  {"tokens_per_second", e.tokens_per_second},
+                                  {"tokens", state.tokens},
+                                  {"skipped", e.skipped}}));
+      events.step(e);
+    }
+    if (state.skipped_in_row >= c.max_skips) {
+      throw Error(ErrorCode::kFailure, cat("step ", state.step, ": ", state.skipped_in_row,
+                                           " steps in a row had a loss or gradient that is not finite; "
+                                           "stopped without saving. The weights before them are in ",
+                                           (run / "checkpoints").string(), "; a lower learning rate (now ", rate, ") may help"));
+    }
+    const bool last = state.step == c.steps;
+    if (!last && c.eval_every > 0 && state.step % c.eval_every == 0 && !stop_requested()) evaluate(c.eval_rows);
+    if (!last && c.save_every > 0 && state.step % c.save_every == 0) save();
+  }
+
+  result.finished = state.step >= c.steps;
+  if (result.finished) evaluate(0);
+  save();
+  if (result.finished) {
+    const fs::path final = run / "final", temporary = run / "final.tmp";
+    remove_tree(temporary);
+    make_directories(temporary);
+    save_model(engine.context(), c.model, engine.params(), engine.weights(), data.info().tokenizer.end_of_text, temporary);
+    data.tokenizer().save(temporary.string());
+    remove_tree(final);
+    rename_path(temporary, final);
+  }
+  result.state = state;
+  return result;
+}
+
+}  // namespace flashgpt
