@@ -1,7 +1,12 @@
-// YAML files of options. Maps are sections, scalars are values; a dotted key is the same as nested maps. yaml-cpp is used here only.
+// YAML files of options. Maps are sections, scalars are values; a dotted key is the same as nested maps. yaml-cpp is used here only,
+// by its events: its LoadAll() never returns on a file that starts with a comma, and its Load() ignores what follows a first document.
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <cctype>
+#include <sstream>
+#include <utility>
 
 #include "flashgpt/error.h"
 #include "io/file.h"
@@ -13,29 +18,89 @@ namespace {
 
 std::string place(const std::string& file, const YAML::Mark& mark) { return mark.is_null() ? file : cat(file, ":", mark.line + 1); }
 
+struct Value {
+  enum Kind { kNull, kScalar, kList, kMap } kind = kNull;
+  std::string text;
+};
+
 struct Pair {
   std::string key, where;
-  YAML::Node value;
+  Value value;
 };
 
 bool is_section(const std::string& key, const std::vector<std::string>& keys) {
   return std::any_of(keys.begin(), keys.end(), [inside = key + "."](const std::string& k) { return k.starts_with(inside); });
 }
 
-// Goes only into sections that are known, so that neither a deep file nor an alias of itself leads far.
-void flatten(const YAML::Node& map, const std::string& prefix, const std::string& file, const std::vector<std::string>& keys,
-             std::vector<Pair>& out) {
-  for (const auto& item : map) {
-    const std::string where = place(file, item.first.Mark());
-    require(item.first.IsScalar(), where, ": a key that is no word");
-    const std::string key = prefix + item.first.Scalar();
-    const bool section = is_section(key, keys);
-    if (section && item.second.IsMap())
-      flatten(item.second, key + ".", file, keys, out);
-    else if (!section || !item.second.IsNull())  // "train_params:" with nothing below it says nothing
-      out.push_back({key, where, item.second});
+// Collects "section.key" and value. Maps that are no known section, and lists, are noted and passed over.
+class PairReader : public YAML::EventHandler {
+ public:
+  PairReader(std::string file, std::vector<std::string> keys) : file_(std::move(file)), keys_(std::move(keys)) {}
+  std::vector<Pair> pairs;
+
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    require(!std::exchange(started_, true), place(file_, mark), ": a second YAML document, expected one");
   }
-}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { leaf(mark, anchor, {}); }
+  void OnScalar(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor, const std::string& text) override {
+    leaf(mark, anchor, {Value::kScalar, text});
+  }
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    const auto found = anchors_.find(anchor);
+    if (skipped_ > 0) return;
+    require(found != anchors_.end(), place(file_, mark), ": an alias of a map or a list, expected one of a single value");
+    leaf(mark, YAML::NullAnchor, found->second);
+  }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
+    if (skipped_++ == 0) value(mark, {Value::kList, ""});
+  }
+  void OnSequenceEnd() override { --skipped_; }
+  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
+    if (skipped_ > 0) {
+      ++skipped_;
+    } else if (prefixes_.empty()) {
+      prefixes_.push_back("");
+    } else if (key_ && is_section(*key_, keys_)) {
+      prefixes_.push_back(*key_ + ".");
+      key_.reset();
+    } else {
+      value(mark, {Value::kMap, ""});
+      ++skipped_;
+    }
+  }
+  void OnMapEnd() override {
+    if (skipped_ > 0)
+      --skipped_;
+    else
+      prefixes_.pop_back();
+  }
+
+ private:
+  void leaf(const YAML::Mark& mark, YAML::anchor_t anchor, const Value& v) {
+    if (anchor != YAML::NullAnchor) anchors_[anchor] = v;
+    if (skipped_ > 0 || (prefixes_.empty() && v.kind == Value::kNull)) return;
+    if (prefixes_.empty() || key_ || v.kind == Value::kNull) return value(mark, v);
+    key_ = prefixes_.back() + v.text;
+    key_where_ = place(file_, mark);
+  }
+  void value(const YAML::Mark& mark, const Value& v) {
+    require(!prefixes_.empty(), place(file_, mark), ": expected sections and keys, as in \"train_params:\"");
+    require(key_.has_value(), place(file_, mark), ": a key that is no word");
+    // "train_params:" with nothing below it says nothing.
+    if (v.kind != Value::kNull || !is_section(*key_, keys_)) pairs.push_back({*key_, key_where_, v});
+    key_.reset();
+  }
+
+  std::string file_;
+  std::vector<std::string> keys_;
+  std::map<YAML::anchor_t, Value> anchors_;
+  std::vector<std::string> prefixes_;  // of the maps that are open
+  std::optional<std::string> key_;     // whose value comes next
+  std::string key_where_;
+  int skipped_ = 0;  // lists and maps open that are passed over
+  bool started_ = false;
+};
 
 bool is_plain(const std::string& text) {
   static const std::string_view kSpecial[] = {"null", "Null", "NULL"};
@@ -57,31 +122,25 @@ std::string quoted(const std::string& text) {
 void OptionTable::load(const std::filesystem::path& path) { load_text(read_file(path), path.string()); }
 
 void OptionTable::load_text(const std::string& text, const std::string& file) {
-  std::vector<YAML::Node> documents;
+  const std::vector<std::string> known = keys();
+  PairReader reader(file, known);
   try {
-    documents = YAML::LoadAll(text);
+    std::istringstream stream(text);
+    YAML::Parser parser(stream);
+    if (parser.HandleNextDocument(reader)) parser.HandleNextDocument(reader);  // a second one is an error
   } catch (const YAML::Exception& error) {
     fail(place(file, error.mark), ": ", error.msg);
   }
-  require(documents.size() <= 1, file, ": ", documents.size(), " YAML documents, expected one");
-  if (documents.empty() || documents[0].IsNull()) return;
-  require(documents[0].IsMap(), place(file, documents[0].Mark()), ": expected sections and keys, as in \"train_params:\"");
-
-  std::vector<Pair> pairs;
-  const std::vector<std::string> known = keys();
-  flatten(documents[0], "", file, known, pairs);
   std::map<std::string, std::string> seen;
   std::vector<Setting> settings;
-  for (const Pair& pair : pairs) {
-    const auto [first, is_new] = seen.emplace(pair.key, pair.where);
-    require(!is_section(pair.key, known), pair.where, ": ", pair.key, " is a section, expected its keys below it");
-    const std::size_t row = row_or_fail(pair.key, pair.where);
-    const Option& option = options_[row];
-    require(is_new, pair.where, ": ", pair.key, " = \"", pair.value.IsScalar() ? pair.value.Scalar() : "...",
-            "\" is given twice, first in ", first->second, ", expected once");
-    require(pair.value.IsScalar() || pair.value.IsNull(), pair.where, ": ", pair.key, " = ", pair.value.IsSequence() ? "a list" : "a map",
-            ", expected ", expectation(option));
-    settings.push_back({row, pair.value.IsNull() ? "" : pair.value.Scalar(), pair.where, pair.value.IsNull(), /*from_file=*/true});
+  for (const auto& [key, where, value] : reader.pairs) {
+    require(!is_section(key, known), where, ": ", key, " is a section, expected its keys below it");
+    const std::size_t row = row_or_fail(key, where);
+    const auto [first, is_new] = seen.emplace(key, where);
+    require(is_new, where, ": ", key, " = \"", value.text, "\" is given twice, first in ", first->second, ", expected once");
+    require(value.kind <= Value::kScalar, where, ": ", key, " = ", value.kind == Value::kList ? "a list" : "a map", ", expected ",
+            expectation(options_[row]));
+    settings.push_back({row, value.text, where, value.kind == Value::kNull, /*from_file=*/true});
   }
   for (const Setting& setting : settings) set(setting);
 }

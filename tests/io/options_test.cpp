@@ -139,7 +139,11 @@ TEST_F(Options, FilesThatAreNoConfiguration) {
   rejects("train_params: [1, 2]", "is a section");
   rejects("- 1\n- 2\n", "expected sections and keys");
   rejects("hello", "expected sections and keys");
-  rejects("a: 1\n---\nb: 2\n", "2 YAML documents");
+  rejects(",\nthreads: 1\n", "run.yaml:1: ");
+  rejects("threads: 1\n,\n", "run.yaml:2: ");
+  rejects("threads: 1\n...\nx\n", "run.yaml:3: ");
+  rejects("train_params: &a {seed: 1}\nmodel: *a\n", "run.yaml:2: an alias of a map");
+  rejects("a: 1\n---\nb: 2\n", "run.yaml:2: a second YAML document");
   rejects("train_params:\n\tbatch_size: 1\n", "run.yaml:2: ");
   rejects("train_params: {batch_size: 1", "run.yaml:");
   rejects("train_params: {batch_size: *none}", "run.yaml:1: ");
@@ -155,7 +159,7 @@ TEST_F(Options, UnknownKeysNameTheNearest) {
   rejects("train_param:\n  batch_size: 1\n", "run.yaml:1: unknown key train_param; the nearest known one is train_params",
           ErrorCode::kUsage);
   rejects("batch_size: 1\n", "nearest known one is train_params.batch_size", ErrorCode::kUsage);
-  rejects("a: &a {b: *a}\n", "unknown key a", ErrorCode::kUsage);
+  rejects("a: &a {b: *a, c: [*a, {d: 1}]}\nthreads: 1\n", "run.yaml:1: unknown key a", ErrorCode::kUsage);
   rejects_args({"train_params.lerning_rate=1"},
                "unknown key train_params.lerning_rate; the nearest known one is train_params.learning_rate");
   rejects_args({"optim.seed=1"}, "nearest known one is train_params.seed");
