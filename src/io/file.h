@@ -75,7 +75,7 @@ void fsync_directory(const std::filesystem::path& path);
 void rename_path(const std::filesystem::path& from, const std::filesystem::path& to);
 void remove_tree(const std::filesystem::path& path);  // a file, or a folder with all that is in it; not there: nothing
 
-// XXH64 (Yann Collet; about 10 GB/s). Guards against damage, not against forgery. Parts may be cut anywhere.
+// XXH64 (Yann Collet; faster than a disk). Guards against damage, not against forgery. Parts may be cut anywhere.
 class Checksum64 {
  public:
   explicit Checksum64(std::uint64_t seed = 0);

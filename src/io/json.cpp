@@ -1,9 +1,10 @@
-// nlohmann keeps the last of two equal keys and says nothing; a header or a config with two is damaged or mistaken, so a key event checks.
+// nlohmann keeps the last of two equal keys and says nothing; a header or a config with two is damaged or mistaken. So its events build the
+// value here, where an insertion tells whether the key is new.
 #include "io/json.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "flashgpt/error.h"
@@ -11,7 +12,7 @@
 namespace flashgpt {
 namespace {
 
-constexpr int kDeepest = 200;
+constexpr std::size_t kDeepest = 200;
 
 struct Position {
   std::size_t line = 1, column = 1;
@@ -31,6 +32,59 @@ std::string reason_of(const char* what) {
   return at == std::string::npos ? text : text.substr(at + 2);
 }
 
+class Builder : public Json::json_sax_t {
+ public:
+  Builder(std::string_view text, std::string_view what) : text_(text), what_(what) {}
+  Json root;
+
+  bool null() override { return add(nullptr); }
+  bool boolean(bool v) override { return add(v); }
+  bool number_integer(std::int64_t v) override { return add(v); }
+  bool number_unsigned(std::uint64_t v) override { return add(v); }
+  bool number_float(double v, const std::string&) override { return add(v); }
+  bool string(std::string& v) override { return add(std::move(v)); }
+  bool binary(Json::binary_t& v) override { return add(std::move(v)); }
+  bool start_object(std::size_t) override { return open(Json::object()); }
+  bool start_array(std::size_t) override { return open(Json::array()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool key(std::string& name) override {
+    const auto [place, is_new] = open_.back()->get_ref<Json::object_t&>().try_emplace(std::move(name));
+    require(is_new, what_, ": key \"", place->first, "\" is given twice in one object");
+    member_ = &place->second;
+    return true;
+  }
+  bool parse_error(std::size_t byte, const std::string&, const Json::exception& error) override {
+    const Position at = position_of(text_, byte > 0 ? byte - 1 : 0);
+    fail(what_, ": line ", at.line, ", column ", at.column, ": ", reason_of(error.what()));
+  }
+
+ private:
+  Json* place(Json value) {
+    Json* to = &root;
+    if (!open_.empty()) to = open_.back()->is_array() ? &open_.back()->get_ref<Json::array_t&>().emplace_back() : member_;
+    *to = std::move(value);
+    return to;
+  }
+  bool add(Json value) {
+    place(std::move(value));
+    return true;
+  }
+  bool open(Json value) {
+    require(open_.size() < kDeepest, what_, ": nested deeper than ", kDeepest, " levels");
+    open_.push_back(place(std::move(value)));
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
+  std::string_view text_, what_;
+  std::vector<Json*> open_;  // objects and arrays that are not closed; each stays where it is while the next ones are filled
+  Json* member_ = nullptr;   // of the object open_.back(), whose value comes next
+};
+
 template <class J> std::string dump(const J& value, int indent) {
   return value.dump(indent, ' ', /*ensure_ascii=*/false, J::error_handler_t::replace);
 }
@@ -38,27 +92,9 @@ template <class J> std::string dump(const J& value, int indent) {
 }  // namespace
 
 Json parse_json(std::string_view text, std::string_view what) {
-  using Event = Json::parse_event_t;
-  std::vector<std::unordered_set<std::string>> keys;  // of the objects that are open
-  const Json::parser_callback_t check = [&](int depth, Event event, Json& value) {
-    if (event == Event::object_start || event == Event::array_start)
-      require(depth < kDeepest, what, ": nested deeper than ", kDeepest, " levels");
-    if (event == Event::object_start) keys.emplace_back();
-    if (event == Event::object_end) keys.pop_back();
-    if (event == Event::key) {
-      const std::string& key = value.get_ref<const std::string&>();
-      require(keys.back().insert(key).second, what, ": key \"", key, "\" is given twice in one object");
-    }
-    return true;
-  };
-  try {
-    return Json::parse(text.begin(), text.end(), check);
-  } catch (const Json::parse_error& error) {
-    const Position at = position_of(text, error.byte > 0 ? error.byte - 1 : 0);
-    fail(what, ": line ", at.line, ", column ", at.column, ": ", reason_of(error.what()));
-  } catch (const Json::exception& error) {  // a number out of range
-    fail(what, ": ", reason_of(error.what()));
-  }
+  Builder builder(text, what);
+  Json::sax_parse(text.begin(), text.end(), &builder);  // false never comes: each fault throws
+  return std::move(builder.root);
 }
 
 std::string pretty_json(const Json& value) { return dump(value, 2) + "\n"; }
