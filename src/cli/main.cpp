@@ -1,7 +1,7 @@
 // flashgpt: the table of commands, and errors turned into exit codes (0 done, 1 failure, 2 usage, 3 bad configuration or data, 4 device or
 // memory).
+#include <csignal>
 #include <cstdio>
-#include <cstring>
 #include <new>
 
 #include "cli/command.h"
@@ -31,6 +31,7 @@ void print_help(std::FILE* out) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // a closed terminal or pipe must not end a training
   const std::vector<std::string> args(argv + (argc > 0), argv + argc);
   if (args.empty()) {
     print_help(stderr);

@@ -13,6 +13,7 @@ void add_machine_options(OptionTable& table, Settings& s) {
 void add_training_options(OptionTable& table, Settings& s) {
   add_machine_options(table, s);
   TrainConfig& t = s.train;
+  t.model = preset_named(s.preset);
   ModelConfig& m = t.model;
   OptimizerConfig& o = t.optimizer;
   table.add({.key = "precision", .field = &s.precision, .help = "arithmetic: fp32"});

@@ -66,8 +66,8 @@ int train(const std::vector<std::string>& args) {
     return 0;
   }
   require(arguments.positionals.empty(), "train: '", arguments.positionals.empty() ? "" : arguments.positionals[0], "' is not an option");
-  const fs::path run = out;
   table.apply({.settings = arguments.settings});
+  const fs::path run = out;
   const Resume resume = resume_named(resume_word);
   // A run that goes on has every choice it made in its folder; what is given now is laid over it.
   const bool goes_on = resume != Resume::kNo && exists(run / "config.yaml");
