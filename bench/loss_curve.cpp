@@ -27,7 +27,7 @@ int main(int argc, char** argv) {
     const int threads = default_threads();
     TrainConfig c;
     c.model = {.layers = 6, .width = 384, .heads = 6, .vocab_size = data.info().tokenizer.vocab_size, .context_len = 256};
-    c.batch_size = 8;
+    c.batch_size = 4;
     c.steps = 300;
     c.warmup_steps = 30;
     c.optimizer.learning_rate = 1e-3;

@@ -21,7 +21,7 @@ int eval(const std::vector<std::string>& args) {
   table.add(
       {.key = "context_len", .field = &context_len, .help = "tokens of a block; blocks do not overlap", .min = 0, .words = {{"model", 0}}});
   table.add({.key = "micro_batch", .field = &micro_batch, .help = "blocks at a time", .min = 0, .words = {{"auto", 0}}});
-  table.add({.key = "rows", .field = &rows, .help = "blocks, from the first on", .min = 0, .words = {{"all", 0}}});
+  table.add({.key = "rows", .field = &rows, .help = "blocks, spread over the text", .min = 0, .words = {{"all", 0}}});
   table.add({.key = "json", .field = &json, .help = "one line of JSON instead of text"});
   const Arguments arguments = table.split(args);
   if (arguments.help) {

@@ -73,14 +73,15 @@ Json json_of(const ValidationEvent& v) {
 
 ValidationEvent validate(Engine& engine, const EngineConfig& config, const Dataset& data, std::int64_t rows) {
   const ValidationLoader loader(data.val(), config.context_len);
-  const std::int64_t all = loader.rows(), wanted = rows > 0 ? std::min(rows, all) : all;
-  StepRows batch(config.micro_batch, config.micro_batch, config.context_len);
+  const std::int64_t batch = config.micro_batch, all = (loader.rows() + batch - 1) / batch;
+  const std::int64_t batches = rows > 0 ? std::min((rows + batch - 1) / batch, all) : all;
+  StepRows buffer(batch, batch, config.context_len);
   ValidationEvent v;
   double loss = 0;
   std::int64_t bytes = 0;
-  for (std::int64_t first = 0; first < wanted; first += config.micro_batch) {
-    const RowCounts counts = batch.fill(loader, first);
-    loss += engine.evaluate(host_batch(batch.micro(0)));
+  for (std::int64_t i = 0; i < batches; ++i) {  // spread over the whole text when they do not cover it
+    const RowCounts counts = buffer.fill(loader, i * all / batches * batch);
+    loss += engine.evaluate(host_batch(buffer.micro(0)));
     v.targets += counts.targets;
     bytes += counts.text_bytes;
   }

@@ -57,7 +57,7 @@ std::int64_t steps_in_time(const TrainConfig& config, const Target& target, Thre
 
 RunResult train(const RunOptions& options, const Target& target, ThreadPool& pool, const Dataset& data, const RunEvents& events);
 
-// Mean loss over rows of the validation data (rows = 0: all), from the first on.
+// Mean loss over rows of the validation data, spread evenly over it; rows = 0: all.
 ValidationEvent validate(Engine& engine, const EngineConfig& config, const Dataset& data, std::int64_t rows);
 
 }  // namespace flashgpt
