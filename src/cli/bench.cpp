@@ -11,6 +11,7 @@
 #include "cli/settings.h"
 #include "core/gemm.h"
 #include "io/file.h"
+#include "io/process.h"
 #include "io/text.h"
 
 namespace flashgpt::cli {
@@ -82,9 +83,10 @@ int bench_train(const std::vector<std::string>& args) {
   read_settings(table, arguments, s);
   const Target target = target_of(s);
   if (s.train.micro_batch > 0 && !table.given("train_params.batch_size")) s.train.batch_size = s.train.micro_batch;
-  const TrainConfig c = resolve_settings(table, s, target, nullptr);
+  const TrainConfig c = resolve_settings(table, s, target, nullptr, free_host_memory());
   const std::unique_ptr<ThreadPool> pool = pool_of(target);
   Trace trace;
+  AnonymousPeak memory;
   Engine engine(target, engine_config(c), *pool, &trace);
   engine.initialise_weights(1);
   const std::int64_t n = c.micro_batch * c.context_len;
@@ -107,12 +109,17 @@ int bench_train(const std::vector<std::string>& args) {
     engine.end_step();
     if (i > 0) seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
+  memory.sample();
   std::sort(seconds.begin(), seconds.end());
   const double median = seconds[seconds.size() / 2];
-  std::printf("%s, %d threads, %s; %s\n%lld parameters, %lld x %lld tokens: %.1f tokens/s (median of %lld steps with one update each)\n\n",
+  std::printf("%s, %d threads, %s; %s\n%lld parameters, %lld x %lld tokens: %.1f tokens/s (median of %lld steps with one update each)\n",
               attention::processor_name().c_str(), target.threads, name_of(target.isa), blas_description(),
               static_cast<long long>(count(engine.params())), static_cast<long long>(c.micro_batch), static_cast<long long>(c.context_len),
               static_cast<double>(n) / median, static_cast<long long>(rounds));
+  const std::size_t planned = engine.memory_plan().total_bytes();
+  std::printf("memory: %zu bytes planned, %zu above the start of the process's own (%.1f%%)\n\n", planned,
+              static_cast<std::size_t>(memory.above_start()),
+              100.0 * static_cast<double>(memory.above_start()) / static_cast<double>(planned));
   double total = 0;
   for (const TraceEntry& e : trace.entries) total += e.seconds;
   std::sort(trace.entries.begin(), trace.entries.end(), [](const TraceEntry& a, const TraceEntry& b) { return a.seconds > b.seconds; });

@@ -50,21 +50,32 @@ int generate(const std::vector<std::string>& args) {
   table.add({.key = "echo", .field = &echo, .help = "show the prompt too"});
   const Arguments arguments = table.split(args);
   if (arguments.help) {
-    std::printf("usage: flashgpt generate MODEL [--prompt TEXT]\n\nMODEL: a model folder, such as RUN/final.\n\n%s", table.help().c_str());
+    std::printf(
+        "usage: flashgpt generate MODEL [PROMPT...] [--prompt TEXT]\n\nMODEL: a model folder, such as RUN/final. Several prompts are continued in one batch.\n\n%s",
+        table.help().c_str());
     return 0;
   }
   table.apply(arguments);
-  if (arguments.positionals.size() != 1)
-    throw Error(ErrorCode::kUsage, "generate: expected one model folder; flashgpt generate --help says more");
+  if (arguments.positionals.empty())
+    throw Error(ErrorCode::kUsage, "generate: expected a model folder; flashgpt generate --help says more");
   const std::string& folder = arguments.positionals[0];
   if (prompt == "-") prompt.assign(std::istreambuf_iterator<char>(std::cin), {});
 
   const ModelConfig model = load_model_config(folder);
   const Tokenizer tokenizer = Tokenizer::load(folder);
-  std::vector<std::int32_t> ids;
-  tokenizer.encode(prompt, ids);
-  require(!ids.empty(), "prompt: empty, expected text to continue");
-  const auto prompt_tokens = static_cast<std::int64_t>(ids.size());
+  std::vector<std::string> prompts(arguments.positionals.begin() + 1, arguments.positionals.end());
+  if (!prompt.empty()) prompts.insert(prompts.begin(), prompt);
+  require(!prompts.empty(), "prompt: empty, expected text to continue");
+  std::vector<std::vector<std::int32_t>> ids;  // each prompt `samples` times
+  std::int64_t prompt_tokens = 0;
+  for (const std::string& p : prompts) {
+    require(!p.empty(), "prompt: empty, expected text to continue");
+    std::vector<std::int32_t> one;
+    tokenizer.encode(p, one);
+    prompt_tokens = std::max(prompt_tokens, static_cast<std::int64_t>(one.size()));
+    ids.insert(ids.end(), static_cast<std::size_t>(samples), one);
+  }
+  auto prompt_of = [&](std::size_t row) { return prompts[row / static_cast<std::size_t>(samples)]; };
   if (capacity == 0) {
     capacity = prompt_tokens + params.max_new_tokens;
     if (model.family == Family::kGpt2) capacity = std::min(capacity, model.context_len);
@@ -74,11 +85,11 @@ int generate(const std::vector<std::string>& args) {
 
   const Target target = target_of(s);
   const std::unique_ptr<ThreadPool> pool = pool_of(target);
-  InferenceEngine engine(target, {.model = model, .batch = samples, .capacity = capacity}, *pool);
+  InferenceEngine engine(target, {.model = model, .batch = static_cast<std::int64_t>(ids.size()), .capacity = capacity}, *pool);
   load_weights(engine.context(), engine.params(), engine.weights(), folder);
 
-  std::vector<Row> rows(static_cast<std::size_t>(samples));
-  const bool streams = samples == 1;  // several rows would mix on the screen
+  std::vector<Row> rows(ids.size());
+  const bool streams = rows.size() == 1;  // several rows would mix on the screen
   auto show = [&](Row& row, std::size_t keep_back) {
     if (row.text.size() <= keep_back) return;
     std::size_t n = row.text.size() - keep_back;
@@ -90,23 +101,22 @@ int generate(const std::vector<std::string>& args) {
     }
     row.text.erase(0, n);
   };
-  if (streams && echo) std::fputs(prompt.c_str(), stdout);
-  generate(engine, std::vector<std::vector<std::int32_t>>(static_cast<std::size_t>(samples), ids), params,
-           [&](std::int64_t r, std::int32_t token) {
-             Row& row = rows[static_cast<std::size_t>(r)];
-             row.text += row.utf8.push(tokenizer.decode(token));
-             if (const std::size_t at = stop.empty() ? std::string::npos : row.text.find(stop); at != std::string::npos) {
-               row.text.resize(at);
-               return false;
-             }
-             show(row, stop.empty() ? 0 : stop.size() - 1);
-             return true;
-           });
+  if (streams && echo) std::fputs(prompts[0].c_str(), stdout);
+  generate(engine, ids, params, [&](std::int64_t r, std::int32_t token) {
+    Row& row = rows[static_cast<std::size_t>(r)];
+    row.text += row.utf8.push(tokenizer.decode(token));
+    if (const std::size_t at = stop.empty() ? std::string::npos : row.text.find(stop); at != std::string::npos) {
+      row.text.resize(at);
+      return false;
+    }
+    show(row, stop.empty() ? 0 : stop.size() - 1);
+    return true;
+  });
   for (std::size_t r = 0; r < rows.size(); ++r) {
     rows[r].text += rows[r].utf8.finish();
     show(rows[r], 0);
     if (!streams)
-      std::printf("%s--- %zu of %zu\n%s%s", r ? "\n" : "", r + 1, rows.size(), echo ? prompt.c_str() : "", rows[r].shown.c_str());
+      std::printf("%s--- %zu of %zu\n%s%s", r ? "\n" : "", r + 1, rows.size(), echo ? prompt_of(r).c_str() : "", rows[r].shown.c_str());
     std::fputc('\n', stdout);
   }
   return 0;

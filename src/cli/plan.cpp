@@ -1,5 +1,7 @@
 // flashgpt plan: what a training would need, from a recording; neither the memory nor the time is taken.
 #include <cstdio>
+#include <limits>
+#include <optional>
 
 #include "cli/command.h"
 #include "cli/settings.h"
@@ -11,6 +13,14 @@ int plan(const std::vector<std::string>& args) {
   Settings s;
   OptionTable table;
   add_training_options(table, s);
+  std::int64_t memory = 0;
+  table.add({.key = "memory",
+             .field = &memory,
+             .help = "bytes that the run may take; what is free here when not given",
+             .min = 0,
+             .size = true,
+             .words = {{"free", 0}},
+             .in_file = false});
   Arguments arguments = table.split(args);
   if (arguments.help) {
     std::printf("usage: flashgpt plan [CONFIG.yaml] [--preset NAME] [section.key=value ...]\n\n%s", table.help().c_str());
@@ -21,20 +31,33 @@ int plan(const std::vector<std::string>& args) {
   const Target target = target_of(s);
   std::optional<Dataset> data;
   if (!s.data.empty()) data.emplace(Dataset::open(s.data, Verify::kSizes));
-  const TrainConfig c = resolve_settings(table, s, target, data ? &*data : nullptr);
-  const MemoryPlan memory = Engine::plan(target, engine_config(c));
+  const std::int64_t free = memory > 0 ? memory : free_host_memory();
+  TrainConfig c;
+  int code = 0;
+  try {
+    c = resolve_settings(table, s, target, data ? &*data : nullptr, free);
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::kDevice) throw;
+    // It does not fit here: show the least that it takes all the same.
+    std::fprintf(stderr, "flashgpt: %s\n", e.what());
+    code = static_cast<int>(e.code());
+    if (s.train.micro_batch == 0) s.train.micro_batch = 1;
+    if (!s.train.recompute) s.train.recompute = Recompute::kBlock;
+    c = resolve_settings(table, s, target, data ? &*data : nullptr, std::numeric_limits<std::int64_t>::max());
+  }
+  const MemoryPlan plan = Engine::plan(target, engine_config(c));
   std::printf("parameters        %15lld\n", static_cast<long long>(count(parameters(c.model))));
   std::printf("micro_batch       %15lld   of batch_size %lld\n", static_cast<long long>(c.micro_batch),
               static_cast<long long>(c.batch_size));
   std::printf("context_len       %15lld\n", static_cast<long long>(c.context_len));
   std::printf("recompute         %15s\n\n", name_of(*c.recompute));
-  const auto classes = memory.by_class();
+  const auto classes = plan.by_class();
   for (int i = 0; i < kMemClasses; ++i) {
     const std::size_t bytes = classes[static_cast<std::size_t>(i)];
     std::printf("%-17s %15zu   %s\n", name_of(static_cast<MemClass>(i)), bytes, bytes_text(bytes).c_str());
   }
-  std::printf("%-17s %15zu   %s\n", "total", memory.total_bytes(), bytes_text(memory.total_bytes()).c_str());
-  return 0;
+  std::printf("%-17s %15zu   %s\n", "total", plan.total_bytes(), bytes_text(plan.total_bytes()).c_str());
+  return code;
 }
 
 }  // namespace flashgpt::cli

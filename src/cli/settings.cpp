@@ -152,13 +152,14 @@ Target target_of(const Settings& s) {
 
 std::unique_ptr<ThreadPool> pool_of(const Target& target) {
   blas_self_test();
-  return std::make_unique<ThreadPool>(target.threads, true);
+  return std::make_unique<ThreadPool>(target.threads, claim_cpus());
 }
 
-TrainConfig resolve_settings(const OptionTable& table, const Settings& s, const Target& target, const Dataset* data) {
+TrainConfig resolve_settings(const OptionTable& table, const Settings& s, const Target& target, const Dataset* data,
+                             std::int64_t free_memory) {
   TrainConfig c = s.train;
   if (data && !table.given("model.vocab_size")) c.model.vocab_size = data->info().tokenizer.vocab_size;
-  return resolve(c, target, free_host_memory());
+  return resolve(c, target, free_memory);
 }
 
 }  // namespace flashgpt::cli

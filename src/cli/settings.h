@@ -1,6 +1,6 @@
 // The settings of a training as the user gives them, and their rows of the option table.
 #pragma once
-#include <optional>
+#include <memory>
 #include <string>
 
 #include "data/dataset.h"
@@ -29,7 +29,9 @@ void read_settings(OptionTable& table, const Arguments& arguments, Settings& s);
 Target target_of(const Settings& s);
 std::unique_ptr<ThreadPool> pool_of(const Target& target);
 
-// The training with every automatic choice made. data: its vocabulary, unless the user gave one; may be null.
-TrainConfig resolve_settings(const OptionTable& table, const Settings& s, const Target& target, const Dataset* data);
+// The training with every automatic choice made. data: its vocabulary, unless the user gave one; may be null. free_memory: bytes that the
+// run may take.
+TrainConfig resolve_settings(const OptionTable& table, const Settings& s, const Target& target, const Dataset* data,
+                             std::int64_t free_memory);
 
 }  // namespace flashgpt::cli

@@ -82,7 +82,7 @@ int train(const std::vector<std::string>& args) {
     s.train.model = load_model_config(init_from);
     table.reapply();
   }
-  s.train = resolve_settings(table, s, target, &data);
+  s.train = resolve_settings(table, s, target, &data, free_host_memory());
   if (s.train.max_seconds > 0 && !goes_on) {
     s.train.steps = steps_in_time(s.train, target, *pool, data);
     if (!table.given("train_params.warmup_steps")) s.train.warmup_steps.reset();

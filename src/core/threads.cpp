@@ -4,11 +4,15 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstddef>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <fstream>
 #include <mutex>
@@ -53,6 +57,19 @@ int default_threads() {
   int n = std::max<int>(1, static_cast<int>(allowed_cpus().size()));
   if (const int quota = cgroup_quota()) n = std::min(n, quota);
   return n;
+}
+
+bool claim_cpus() {
+  // A name in the abstract socket space belongs to one process and goes when it ends, however it ends.
+  static const bool claimed = [] {
+    constexpr char kName[] = "\0flashgpt-pinned-threads";
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path, kName, sizeof kName - 1);
+    const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    return fd >= 0 && bind(fd, reinterpret_cast<const sockaddr*>(&address), offsetof(sockaddr_un, sun_path) + sizeof kName - 1) == 0;
+  }();
+  return claimed;
 }
 
 struct ThreadPool::State {

@@ -9,6 +9,9 @@ namespace flashgpt {
 // Threads that this process may use: --threads if given, else the smaller of the affinity mask and the cgroup's CPU quota.
 int default_threads();
 
+// True for the first of our processes on this machine, which may pin its workers; others then share its CPUs and must not. Held until exit.
+bool claim_cpus();
+
 class ThreadPool {
  public:
   // pin: each worker on one CPU of the affinity mask. A host process (the C ABI, several of our processes) passes false.
