@@ -1,6 +1,7 @@
 #include "train/checkpoint.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "core/copy.h"
@@ -52,6 +53,7 @@ Json state_json(const TrainerState& s) {
           {"seconds", s.seconds},
           {"data_checksum", hex(s.data_checksum)},
           {"seed", s.seed},
+          {"context_len", s.context_len},
           {"blas", s.blas}};
 }
 
@@ -68,6 +70,7 @@ TrainerState state_of(const Json& j, const std::string& what) {
             .seconds = j.at("seconds"),
             .data_checksum = std::stoull(j.at("data_checksum").get<std::string>(), nullptr, 16),
             .seed = j.at("seed"),
+            .context_len = j.value("context_len", std::int64_t{0}),
             .blas = j.at("blas")};
   } catch (const Json::exception& e) {
     fail(what, ": ", e.what());
@@ -97,8 +100,23 @@ void load_optimizer(Engine& engine, const fs::path& path) {
   }
 }
 
+void require_finite(Engine& engine) {
+  std::vector<float> host;
+  for (std::size_t i = 0; i < engine.params().size(); ++i) {
+    const Tensor& w = engine.weights().tensors[i];
+    host.resize(static_cast<std::size_t>(w.numel()));
+    download(engine.context(), w, host.data());
+    if (!std::all_of(host.begin(), host.end(), [](float x) { return std::isfinite(x); }))
+      throw Error(ErrorCode::kFailure,
+                  cat("weight ", engine.params()[i].name, " is no longer finite: not saved, earlier checkpoints are kept; ",
+                      "a lower learning rate may help"));
+  }
+}
+
+enum class Look : std::uint8_t { kSizes, kChecksums };
+
 // Why a checkpoint cannot be used; empty when it can.
-std::string fault_of(const fs::path& folder) {
+std::string fault_of(const fs::path& folder, Look look) {
   try {
     const fs::path list = folder / kComplete;
     if (!exists(list)) return "it was never finished";
@@ -109,7 +127,8 @@ std::string fault_of(const fs::path& folder) {
       const auto size = file_size(file);
       if (static_cast<std::uint64_t>(size) != entry.at("bytes").get<std::uint64_t>())
         return cat(name, " has ", size, " bytes, expected ", entry.at("bytes").get<std::uint64_t>());
-      if (checksum_of(file) != entry.at("checksum").get<std::string>()) return name + " does not have the checksum it was written with";
+      if (look == Look::kChecksums && checksum_of(file) != entry.at("checksum").get<std::string>())
+        return name + " does not have the checksum it was written with";
     }
     return "";
   } catch (const std::exception& e) {
@@ -124,19 +143,11 @@ void sync_folder_files(const fs::path& folder, Json& complete) {
   }
 }
 
-void prune(const fs::path& checkpoints, std::int64_t keep_last) {
-  if (keep_last <= 0) return;
-  std::vector<std::pair<std::int64_t, fs::path>> found;
-  for (const auto& entry : fs::directory_iterator(checkpoints))
-    if (const std::int64_t step = step_of(entry.path().filename().string()); step >= 0) found.emplace_back(step, entry.path());
-  std::sort(found.begin(), found.end(), std::greater<>());
-  for (std::size_t i = static_cast<std::size_t>(keep_last); i < found.size(); ++i) remove_tree(found[i].second);
-}
-
 }  // namespace
 
 void save_checkpoint(Engine& engine, const ModelConfig& model, const TrainerState& state, std::int64_t end_of_text,
-                     const std::function<void(const fs::path&)>& write_extras, const fs::path& run, std::int64_t keep_last) {
+                     const std::function<void(const fs::path&)>& write_extras, const fs::path& run) {
+  require_finite(engine);
   const fs::path checkpoints = run / "checkpoints", folder = checkpoints / step_name(state.step), temporary = folder.string() + ".tmp";
   make_directories(checkpoints);
   std::uint64_t needed = 1 << 20;
@@ -164,7 +175,23 @@ void save_checkpoint(Engine& engine, const ModelConfig& model, const TrainerStat
   rename_path(temporary, folder);
   fsync_directory(checkpoints);
   write_atomic(checkpoints / "latest", folder.filename().string() + "\n");
-  prune(checkpoints, keep_last);
+}
+
+void prune_checkpoints(const fs::path& run, std::int64_t keep_last, std::int64_t newest) {
+  std::vector<std::pair<std::int64_t, fs::path>> found;
+  for (const fs::path& path : list_directory(run / "checkpoints")) {
+    if (path.filename().string().starts_with("step_") && path.extension() == ".tmp") remove_tree(path);
+    if (const std::int64_t step = step_of(path.filename().string()); step >= 0 && step <= newest) found.emplace_back(step, path);
+  }
+  if (keep_last <= 0) return;
+  std::sort(found.begin(), found.end(), std::greater<>());
+  std::int64_t kept = 0;
+  for (const auto& [step, path] : found) {
+    if (kept >= keep_last)
+      remove_tree(path);
+    else if (fault_of(path, Look::kSizes).empty())  // a damaged one does not count
+      ++kept;
+  }
 }
 
 std::optional<Checkpoint> newest_checkpoint(const fs::path& run, const std::function<void(const std::string&)>& note) {
@@ -175,7 +202,7 @@ std::optional<Checkpoint> newest_checkpoint(const fs::path& run, const std::func
     if (const std::int64_t step = step_of(entry.path().filename().string()); step >= 0) found.push_back({entry.path(), step});
   std::sort(found.begin(), found.end(), [](const Checkpoint& a, const Checkpoint& b) { return a.step > b.step; });
   for (const Checkpoint& c : found) {
-    const std::string fault = fault_of(c.folder);
+    const std::string fault = fault_of(c.folder, Look::kChecksums);
     if (fault.empty()) return c;
     note("passing over checkpoint " + c.folder.string() + ": " + fault);
   }

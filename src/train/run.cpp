@@ -80,6 +80,10 @@ ValidationEvent validate(Engine& engine, const EngineConfig& config, const Datas
   double loss = 0;
   std::int64_t bytes = 0;
   for (std::int64_t i = 0; i < batches; ++i) {  // spread over the whole text when they do not cover it
+    if (stop_requested()) {
+      v.cut = true;
+      break;
+    }
     const RowCounts counts = buffer.fill(loader, i * all / batches * batch);
     loss += engine.evaluate(host_batch(buffer.micro(0)));
     v.targets += counts.targets;
@@ -132,7 +136,7 @@ RunResult train(const RunOptions& options, const Target& target, ThreadPool& poo
           ": holds a run already; use --resume to go on with it, or another --out");
 
   Engine engine(target, engine_config(c), pool);
-  TrainerState state{.data_checksum = data.info().checksum(), .seed = c.seed, .blas = blas_name(target)};
+  TrainerState state{.data_checksum = data.info().checksum(), .seed = c.seed, .context_len = c.context_len, .blas = blas_name(target)};
   if (from) {
     const TrainerState saved = load_checkpoint(engine, *from);
     require(saved.data_checksum == state.data_checksum,
@@ -140,12 +144,17 @@ RunResult train(const RunOptions& options, const Target& target, ThreadPool& poo
             "anew with --init-from ",
             from->folder.string());
     require(saved.seed == c.seed, "train_params.seed = ", c.seed, ", but the checkpoint was trained with ", saved.seed);
+    require(saved.context_len == 0 || saved.context_len == c.context_len, "train_params.context_len = ", c.context_len,
+            ", but the checkpoint counts rows of ", saved.context_len, " tokens; to change it, start anew with --init-from ",
+            from->folder.string());
     if (saved.blas != state.blas)
       events.note("this machine computes with " + state.blas + ", the checkpoint with " + saved.blas +
                   ": the run goes on, but not with the same bits");
     state = saved;
     state.blas = blas_name(target);
-    events.note(cat("going on from ", from->folder.string(), ", step ", state.step, " of ", c.steps));
+    state.context_len = c.context_len;
+    events.note(cat("going on from ", from->folder.string(), ", step ", state.step, " of ", c.steps,
+                    state.step > c.steps ? ": more than asked for, nothing is left to train" : ""));
   } else {
     engine.initialise_weights(c.seed);
     if (!options.initial_weights.empty()) load_weights(engine.context(), engine.params(), engine.weights(), options.initial_weights);
@@ -162,19 +171,28 @@ RunResult train(const RunOptions& options, const Target& target, ThreadPool& poo
   const double seconds_before = state.seconds;
   const Clock::time_point start = Clock::now();
   std::int64_t saved_step = from ? state.step : -1;
+  bool save_due = false, prune_due = from.has_value();
   RunResult result;
   auto save = [&] {
     if (saved_step == state.step) return;
     state.seconds = seconds_before + seconds_since(start);
     save_checkpoint(
         engine, c.model, state, data.info().tokenizer.end_of_text, [&](const fs::path& folder) { data.tokenizer().save(folder.string()); },
-        run, c.keep_last);
+        run);
     saved_step = state.step;
+    prune_due = true;
+  };
+  // A checkpoint whose weights have not yet given a finite loss may be worthless: those before it stay until then.
+  auto prune = [&] {
+    if (prune_due) prune_checkpoints(run, c.keep_last, saved_step);
+    prune_due = false;
   };
   auto evaluate = [&](std::int64_t eval_rows) {
     if (!data.has_val()) return;
-    result.validation = validate(engine, engine_config(c), data, eval_rows);
-    result.validation.step = state.step;
+    ValidationEvent v = validate(engine, engine_config(c), data, eval_rows);
+    v.step = state.step;
+    result.validation = v;
+    if (v.cut) return;
     log.write(compact_json(json_of(result.validation)));
     events.validation(result.validation);
   };
@@ -217,15 +235,23 @@ RunResult train(const RunOptions& options, const Target& target, ThreadPool& poo
                                            "stopped without saving. The weights before them are in ",
                                            (run / "checkpoints").string(), "; a lower learning rate (now ", rate, ") may help"));
     }
+    if (!r.skipped) prune();
     const bool last = state.step == c.steps;
     if (!last && c.eval_every > 0 && state.step % c.eval_every == 0 && !stop_requested()) evaluate(c.eval_rows);
-    if (!last && c.save_every > 0 && state.step % c.save_every == 0) save();
+    save_due |= c.save_every > 0 && state.step % c.save_every == 0;
+    if (!last && save_due && !r.skipped) {  // weights that just gave no finite loss can wait
+      save();
+      save_due = false;
+    }
   }
 
-  result.finished = state.step >= c.steps;
-  if (result.finished) evaluate(0);
-  save();
+  save();  // before the last validation, which may be long
+  if (state.step >= c.steps) {
+    evaluate(0);
+    result.finished = !result.validation.cut;
+  }
   if (result.finished) {
+    if (std::isfinite(result.validation.loss)) prune();
     const fs::path final = run / "final", temporary = run / "final.tmp";
     remove_tree(temporary);
     make_directories(temporary);

@@ -27,6 +27,7 @@ struct ValidationEvent {
   std::int64_t step = 0;
   double loss = 0, perplexity = 0, bits_per_byte = 0;
   std::int64_t targets = 0;
+  bool cut = false;  // a stop signal came before the end of the rows asked for
 };
 
 struct RunEvents {
@@ -48,7 +49,7 @@ struct RunOptions {
 struct RunResult {
   TrainerState state;
   ValidationEvent validation;  // the last one; step 0 when there is no validation data
-  bool finished = false;       // false: a signal stopped it, the checkpoint can be resumed
+  bool finished = false;       // false: a signal stopped it, maybe in the last validation; the checkpoint can be resumed
 };
 
 // The length of the run follows from config.max_seconds when that is set: a few steps are timed and config.steps is replaced. The choice is
