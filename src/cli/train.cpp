@@ -38,6 +38,34 @@ Dataset open_data(const Settings& s, const fs::path& run, bool goes_on) {
   return Dataset::open(prepared.string());
 }
 
+Settings settings_in(const std::string& file) {
+  Settings s;
+  OptionTable table;
+  add_training_options(table, s);
+  read_settings(table, {.configs = {file}}, s);
+  return s;
+}
+
+// What is given now lies over the choices of the run: it must not be passed over in silence, nor clash with what the run chose by itself.
+void settle_with_run(Settings& s, const OptionTable& table, const fs::path& run) {
+  const std::string file = (run / "config.yaml").string(), micro_batch = "train_params.micro_batch", recompute = "train_params.recompute";
+  const Settings before = settings_in(file);
+  std::error_code error;
+  require(s.data == before.data || exists(fs::path(s.data) / "meta.json") || !exists(run / "data" / "meta.json") ||
+              fs::equivalent(s.data, before.data, error),
+          "data.path = ", s.data, ", but the run goes on with ", (run / "data").string(), ", prepared from ",
+          before.data.empty() ? "the default text" : before.data, "; leave it out, or start anew with --init-from");
+
+  // "auto" in a configuration that is given again means what the run chose; on the command line it asks for a new choice.
+  auto typed = [&](const std::string& key) { return table.where(key) == key || table.where(key).starts_with("--"); };
+  if (s.train.batch_size == before.train.batch_size && s.train.context_len == before.train.context_len) {
+    if (s.train.micro_batch == 0 && !typed(micro_batch)) s.train.micro_batch = before.train.micro_batch;
+    if (!s.train.recompute && !typed(recompute)) s.train.recompute = before.train.recompute;
+  } else if (table.where(micro_batch).starts_with(file + ":")) {
+    s.train.micro_batch = 0;  // the run's was for other rows
+  }
+}
+
 Resume resume_named(const std::string& word) {
   if (word.empty()) return Resume::kNo;
   if (word == "auto") return Resume::kIfThere;
@@ -71,9 +99,11 @@ int train(const std::vector<std::string>& args) {
   const Resume resume = resume_named(resume_word);
   // A run that goes on has every choice it made in its folder; what is given now is laid over it.
   const bool goes_on = resume != Resume::kNo && exists(run / "config.yaml");
+  if (resume == Resume::kNo) require_new_run(run);  // before its data is prepared anew
   Arguments all = arguments;
   if (goes_on) all.configs.insert(all.configs.begin(), (run / "config.yaml").string());
   read_settings(table, all, s);
+  if (goes_on) settle_with_run(s, table, run);
 
   const Target target = target_of(s);
   const std::unique_ptr<ThreadPool> pool = pool_of(target);

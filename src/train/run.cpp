@@ -123,6 +123,10 @@ std::int64_t steps_in_time(const TrainConfig& config, const Target& target, Thre
   return std::max<std::int64_t>(1, static_cast<std::int64_t>(config.max_seconds / (step + validation)));
 }
 
+void require_new_run(const fs::path& run) {
+  require(!exists(run / "train.jsonl"), run.string(), ": holds a run already; use --resume to go on with it, or another --out");
+}
+
 RunResult train(const RunOptions& options, const Target& target, ThreadPool& pool, const Dataset& data, const RunEvents& events) {
   const TrainConfig& c = options.config;
   const fs::path run = options.run;
@@ -132,8 +136,7 @@ RunResult train(const RunOptions& options, const Target& target, ThreadPool& poo
   std::optional<Checkpoint> from;
   if (options.resume != Resume::kNo) from = newest_checkpoint(run, events.note);
   require(from || options.resume != Resume::kMust, run.string(), ": there is no complete checkpoint to resume from");
-  require(from || options.resume != Resume::kNo || !exists(run / "train.jsonl"), run.string(),
-          ": holds a run already; use --resume to go on with it, or another --out");
+  if (options.resume == Resume::kNo) require_new_run(run);
 
   Engine engine(target, engine_config(c), pool);
   TrainerState state{.data_checksum = data.info().checksum(), .seed = c.seed, .context_len = c.context_len, .blas = blas_name(target)};

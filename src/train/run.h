@@ -56,6 +56,9 @@ struct RunResult {
 // made once; a resumed run has it in its configuration.
 std::int64_t steps_in_time(const TrainConfig& config, const Target& target, ThreadPool& pool, const Dataset& data);
 
+// An Error when the folder holds a run already.
+void require_new_run(const std::filesystem::path& run);
+
 RunResult train(const RunOptions& options, const Target& target, ThreadPool& pool, const Dataset& data, const RunEvents& events);
 
 // Mean loss over rows of the validation data, spread evenly over it; rows = 0: all.
