@@ -3,25 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
-#include <cstdlib>
-#include <new>
 #include <set>
 
+#include "allocations.h"
 #include "data/permutation.h"
 #include "data/random_stream.h"
 #include "flashgpt/error.h"
-
-namespace {
-std::atomic<std::int64_t> allocations{0};
-}
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  ++allocations;
-  if (void* p = std::malloc(size > 0 ? size : 1)) return p;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
 
 namespace flashgpt::testing {
 namespace {
@@ -194,10 +181,10 @@ TEST(TrainLoader, FillingAllocatesNothing) {
   const TrainLoader loader(text.stream, 16, 1);
   const ValidationLoader val(text.stream, 16);
   StepRows step(8, 2, 16);
-  const std::int64_t before = allocations;
+  const std::int64_t before = allocations();
   for (std::int64_t p = 0; p < 200; p += 8) step.fill(loader, p);
   step.fill(val, 0);
-  EXPECT_EQ(allocations, before);
+  EXPECT_EQ(allocations(), before);
   EXPECT_GT(before, 0);
 }
 
