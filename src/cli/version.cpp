@@ -7,9 +7,22 @@
 #include "cli/settings.h"
 #include "core/cuda/api.h"
 #include "core/gemm.h"
+#include "flashgpt/error.h"
 #include "io/json.h"
 
 namespace flashgpt::cli {
+
+namespace {
+
+std::string nvrtc() {
+  try {
+    return cuda::nvrtc_version();
+  } catch (const Error&) {
+    return "none";
+  }
+}
+
+}  // namespace
 
 int version(const std::vector<std::string>& args) {
   bool json = false;
@@ -28,6 +41,7 @@ int version(const std::vector<std::string>& args) {
                              {"isa", name_of(target.isa)},
                              {"threads", target.threads},
                              {"blas", blas_description()},
+                             {"nvrtc", nvrtc()},
                              {"cuda_driver", cuda::driver_available() ? "found (not used by this version's training)" : "none"}};
   if (json)
     std::printf("%s\n", compact_json(facts).c_str());
