@@ -1,6 +1,10 @@
 // Fills the tables of api.h.
 #include "core/cuda/api.h"
 
+#include <dlfcn.h>
+
+#include <filesystem>
+
 #include "core/cuda/library.h"
 #include "flashgpt/error.h"
 
@@ -60,6 +64,20 @@ const Driver& driver() {
   return table;
 }
 
+namespace {
+
+// NVRTC opens its builtins by their bare name, which the loader does not find in a Python environment: open the copy beside it first.
+void open_builtins(const Nvrtc& n) {
+  int major = 0, minor = 0;
+  n.nvrtcVersion(&major, &minor);
+  Dl_info nvrtc{};
+  if (!dladdr(reinterpret_cast<const void*>(n.nvrtcVersion), &nvrtc)) return;
+  const std::filesystem::path folder = std::filesystem::path(nvrtc.dli_fname).parent_path();
+  dlopen((folder / cat("libnvrtc-builtins.so.", major, ".", minor)).c_str(), RTLD_NOW | RTLD_LOCAL);
+}
+
+}  // namespace
+
 const Nvrtc& nvrtc() {
   static const Nvrtc table = [] {
     void* lib = open_library(
@@ -77,6 +95,7 @@ const Nvrtc& nvrtc() {
     load(n.nvrtcGetProgramLog, "nvrtcGetProgramLog");
     load(n.nvrtcGetCUBINSize, "nvrtcGetCUBINSize");
     load(n.nvrtcGetCUBIN, "nvrtcGetCUBIN");
+    open_builtins(n);
     return n;
   }();
   return table;
