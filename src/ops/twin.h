@@ -13,6 +13,7 @@
 #include "ops/check.h"
 #include "ops/embedding.h"
 #include "ops/linear_cross_entropy.h"
+#include "ops/qk_norm.h"
 #include "ops/qkv_rope.h"
 
 namespace flashgpt {
@@ -110,6 +111,41 @@ template <class T> void twin(const BiasActGrad& op) {
       const T dy = op.dy.as<T>()[n * columns + c], gate = z(n, c), up = gated ? z(n, columns + c) : T(1);
       put(n, c, dy * activation_slope<T>(op.activation, gate) * up);
       if (gated) put(n, columns + c, dy * activation<T>(op.activation, gate));
+    }
+  }
+}
+
+template <class T> void twin(const QkNorm& op) {
+  const std::int64_t rows = op.qkv.dim(0), columns = op.qkv.dim(1), d = op.q_weight.dim(0), normed = op.heads + op.kv_heads;
+  for (std::int64_t n = 0; n < rows; ++n) {
+    for (std::int64_t h = 0; h < normed; ++h) {
+      T *v = op.qkv.as<T>() + n * columns + h * d, square = 0;
+      const T* w = (h < op.heads ? op.q_weight : op.k_weight).as<T>();
+      for (std::int64_t c = 0; c < d; ++c) square += v[c] * v[c] / static_cast<T>(d);
+      const T rstd = T(1) / std::sqrt(square + static_cast<T>(op.eps));
+      if (op.rstd) op.rstd.as<T>()[n * normed + h] = rstd;
+      for (std::int64_t c = 0; c < d; ++c) {
+        if (op.x) op.x.as<T>()[(n * normed + h) * d + c] = v[c];
+        v[c] *= rstd * w[c];
+      }
+    }
+  }
+}
+
+template <class T> void twin(const QkNormGrad& op) {
+  const std::int64_t rows = op.dqkv.dim(0), columns = op.dqkv.dim(1), d = op.q_weight.dim(0), normed = op.heads + op.kv_heads;
+  for (std::int64_t n = 0; n < rows; ++n) {
+    for (std::int64_t h = 0; h < normed; ++h) {
+      T* v = op.dqkv.as<T>() + n * columns + h * d;
+      const T *x = op.x.as<T>() + (n * normed + h) * d, *w = (h < op.heads ? op.q_weight : op.k_weight).as<T>();
+      T* dw = data_or_null<T>(h < op.heads ? op.dq_weight : op.dk_weight);
+      const T rstd = op.rstd.as<T>()[n * normed + h];
+      T mean = 0;
+      for (std::int64_t c = 0; c < d; ++c) {
+        mean += v[c] * w[c] * x[c] * rstd / static_cast<T>(d);
+        if (dw) dw[c] += v[c] * x[c] * rstd;
+      }
+      for (std::int64_t c = 0; c < d; ++c) v[c] = rstd * (v[c] * w[c] - x[c] * rstd * mean);
     }
   }
 }
