@@ -19,6 +19,7 @@ const Command kCommands[] = {
     {"eval", "loss, perplexity and bits per byte of a model: flashgpt eval MODEL --data DIR", flashgpt::cli::eval},
     {"plan", "the memory that a training needs, to the byte: flashgpt plan CONFIG.yaml", flashgpt::cli::plan},
     {"bench", "measure: flashgpt bench attention | train", flashgpt::cli::bench},
+    {"doctor", "check this machine: what it gives a training, and what to do where it falls short", flashgpt::cli::doctor},
     {"version", "version, instruction set and libraries", flashgpt::cli::version},
 };
 
