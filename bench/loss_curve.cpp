@@ -36,7 +36,8 @@ int main(int argc, char** argv) {
     Engine engine(cpu_target(threads), engine_config(c), pool);
     engine.initialise_weights(1);
     make_directories(out / "model");
-    save_model(engine.context(), c.model, engine.params(), engine.weights(), data.info().tokenizer.end_of_text, out / "model");
+    save_model(engine.context(), c.model, engine.params(), engine.weights(), {.end_of_text = data.info().tokenizer.end_of_text},
+               out / "model");
 
     const TrainLoader loader(data.train(), c.context_len, c.seed);
     StepRows all(c.batch_size, c.batch_size, c.context_len), rows(c.batch_size, c.micro_batch, c.context_len);

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/logits.h"
 #include "cli/settings.h"
 #include "io/json.h"
 #include "io/text.h"
@@ -15,6 +16,7 @@ int eval(const std::vector<std::string>& args) {
   Settings s;
   std::int64_t context_len = 0, micro_batch = 0, rows = 0;
   bool json = false;
+  std::string tokens, logits_out;
   OptionTable table;
   add_machine_options(table, s);
   table.add({.key = "data", .field = &s.data, .help = "a folder of `flashgpt data prepare`; its validation part is used"});
@@ -23,15 +25,24 @@ int eval(const std::vector<std::string>& args) {
   table.add({.key = "micro_batch", .field = &micro_batch, .help = "blocks at a time", .min = 0, .words = {{"auto", 0}}});
   table.add({.key = "rows", .field = &rows, .help = "blocks, spread over the text", .min = 0, .words = {{"all", 0}}});
   table.add({.key = "json", .field = &json, .help = "one line of JSON instead of text"});
+  table.add({.key = "tokens", .field = &tokens, .help = "instead of data: token ids, input_ids [rows, length] of a safetensors file"});
+  table.add({.key = "logits_out", .field = &logits_out, .help = "where the logits after each of these tokens go, a safetensors file"});
   const Arguments arguments = table.split(args);
   if (arguments.help) {
-    std::printf("usage: flashgpt eval MODEL --data DIR\n\n%s", table.help().c_str());
+    std::printf("usage: flashgpt eval MODEL --data DIR\n       flashgpt eval MODEL --tokens FILE --logits-out FILE\n\n%s",
+                table.help().c_str());
     return 0;
   }
   table.apply(arguments);
-  if (arguments.positionals.size() != 1 || s.data.empty())
-    throw Error(ErrorCode::kUsage, "eval: expected a model folder and --data DIR; flashgpt eval --help says more");
+  if (arguments.positionals.size() != 1 || s.data.empty() == tokens.empty() || tokens.empty() != logits_out.empty())
+    throw Error(ErrorCode::kUsage,
+                "eval: expected a model folder and --data DIR, or --tokens and --logits-out; flashgpt eval --help says more");
   const std::string& folder = arguments.positionals[0];
+  if (!tokens.empty()) {
+    const Target target = target_of(s);
+    write_logits(target, *pool_of(target), folder, tokens, logits_out);
+    return 0;
+  }
   const Dataset data = Dataset::open(s.data);
   require(data.has_val(), s.data, ": holds no validation part");
 

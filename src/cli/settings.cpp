@@ -49,6 +49,32 @@ void add_training_options(OptionTable& table, Settings& s) {
              .flag = "--model-context-len"});
   table.add({.key = "model.norm_eps", .field = &m.norm_eps, .help = "epsilon of the norms", .min = 0, .words = {{"auto", 0}}});
   table.add({.key = "model.rope_theta", .field = &m.rope_theta, .help = "base of RoPE (llama)", .min = 0, .above_min = true});
+  table.add({.key = "model.rope_scaling",
+             .field = choice(m.rope_scaling),
+             .help = "longer contexts from RoPE's frequencies (llama): linear divides all by the factor, llama3 the slow ones",
+             .words = {{"none", 0}, {"linear", 1}, {"llama3", 2}}});
+  table.add({.key = "model.rope_factor", .field = &m.rope_factor, .help = "of rope_scaling", .min = 1});
+  table.add({.key = "model.rope_low_freq",
+             .field = &m.rope_low_freq,
+             .help = "llama3 scaling: waves in the original context below which a frequency is divided",
+             .min = 0,
+             .above_min = true});
+  table.add({.key = "model.rope_high_freq",
+             .field = &m.rope_high_freq,
+             .help = "llama3 scaling: waves in the original context above which a frequency stays",
+             .min = 0,
+             .above_min = true});
+  table.add({.key = "model.rope_original_context",
+             .field = &m.rope_original_context,
+             .help = "llama3 scaling: the context that the model was first trained with",
+             .min = 1});
+  table.add({.key = "model.qkv_bias", .field = &m.qkv_bias, .help = "biases of q, k and v, as in Qwen2 (llama)"});
+  table.add({.key = "model.qk_norm", .field = &m.qk_norm, .help = "RMSNorm of each head of q and k, as in Qwen3 (llama)"});
+  table.add({.key = "model.window",
+             .field = &m.window,
+             .help = "keys that a token sees, itself included, as in Mistral (llama)",
+             .min = 0,
+             .words = {{"none", 0}}});
   table.add({.key = "model.tie_embeddings",
              .field = choice(m.tie_embeddings),
              .help = "the head shares the embedding's weights",
@@ -116,6 +142,12 @@ void add_training_options(OptionTable& table, Settings& s) {
       {.key = "train_params.save_every", .field = &t.save_every, .help = "steps between checkpoints", .min = 0, .words = {{"end", 0}}});
   table.add({.key = "train_params.keep_last", .field = &t.keep_last, .help = "checkpoints kept", .min = 0, .words = {{"all", 0}}});
 
+  table.add({.key = "train_params.max_shard_size",
+             .field = &t.max_shard_size,
+             .help = "bytes of a file of weights; a larger model is saved in several",
+             .min = 1,
+             .size = true});
+
   table.title("data", "Data");
   table.add({.key = "data.path",
              .field = &s.data,
@@ -158,7 +190,7 @@ std::unique_ptr<ThreadPool> pool_of(const Target& target) {
 TrainConfig resolve_settings(const OptionTable& table, const Settings& s, const Target& target, const Dataset* data,
                              std::int64_t free_memory) {
   TrainConfig c = s.train;
-  if (data && !table.given("model.vocab_size")) c.model.vocab_size = data->info().tokenizer.vocab_size;
+  if (data && !s.model_loaded && !table.given("model.vocab_size")) c.model.vocab_size = data->info().tokenizer.vocab_size;
   return resolve(c, target, free_memory);
 }
 

@@ -110,7 +110,11 @@ int train(const std::vector<std::string>& args) {
   const Dataset data = open_data(s, run, goes_on);
   if (!init_from.empty()) {
     s.train.model = load_model_config(init_from);
+    s.model_loaded = true;
     table.reapply();
+    if (exists(fs::path(init_from) / "tokenizer.json"))
+      require(Tokenizer::load(init_from).hash() == data.tokenizer().hash(), "data was prepared with another tokenizer than that of ",
+              init_from);
   }
   s.train = resolve_settings(table, s, target, &data, free_host_memory());
   if (s.train.max_seconds > 0 && !goes_on) {

@@ -1,11 +1,10 @@
 #include "model/checkpoint.h"
 
-#include <cstring>
 #include <set>
 
 #include "core/copy.h"
 #include "io/file.h"
-#include "io/safetensors.h"
+#include "io/safetensors_shards.h"
 #include "model/hf_config.h"
 
 namespace flashgpt {
@@ -33,14 +32,28 @@ void transpose(const float* from, std::int64_t rows, std::int64_t columns, float
     for (std::int64_t c = 0; c < columns; ++c) to[c * rows + r] = from[r * columns + c];
 }
 
+// The name in the files of a tensor of the model: some checkpoints (gpt2's own) leave out the prefix of the base model.
+std::string name_in(const ShardedReader& files, const std::string& name) {
+  if (files.find(name)) return name;
+  for (const std::string prefix : {"transformer.", "model."})
+    if (name.starts_with(prefix) && files.find(name.substr(prefix.size()))) return name.substr(prefix.size());
+  fail(files.path(), ": no tensor ", name);
+}
+
+bool is_no_weight(const std::string& name) {
+  return name == "lm_head.weight" || name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
+         name.ends_with(".rotary_emb.inv_freq");
+}
+
 }  // namespace
 
-void save_model(Context& ctx, const ModelConfig& config, const ParamList& params, const ParamTensors& weights, std::int64_t end_of_text,
+void save_model(Context& ctx, const ModelConfig& config, const ParamList& params, const ParamTensors& weights, const SaveOptions& options,
                 const std::filesystem::path& folder) {
+  const std::string config_text = hf_config_json(config, options.end_of_text);  // throws before anything is written
   std::vector<TensorSpec> infos;
   for (const ParamSpec& p : params)
     for (const HfTensor& t : p.hf) infos.push_back({.name = t.name, .dtype = Dtype::kF32, .shape = piece_of(p, t).shape});
-  SafetensorsWriter out(folder / "model.safetensors", infos);
+  ShardedWriter out(folder, infos, options.max_shard_bytes);
   std::vector<float> host, turned;
   for (std::size_t i = 0; i < params.size(); ++i) {
     host.resize(static_cast<std::size_t>(params[i].shape.numel()));
@@ -57,8 +70,8 @@ void save_model(Context& ctx, const ModelConfig& config, const ParamList& params
     }
   }
   out.commit();
-  write_atomic(folder / "config.json", hf_config_json(config, end_of_text));
-  write_atomic(folder / "generation_config.json", hf_generation_config_json(end_of_text));
+  write_atomic(folder / "config.json", config_text);
+  write_atomic(folder / "generation_config.json", hf_generation_config_json(options.end_of_text));
 }
 
 ModelConfig load_model_config(const std::filesystem::path& folder) {
@@ -67,30 +80,31 @@ ModelConfig load_model_config(const std::filesystem::path& folder) {
 }
 
 void load_weights(Context& ctx, const ParamList& params, const ParamTensors& weights, const std::filesystem::path& folder) {
-  const auto path = folder / "model.safetensors";
-  const SafetensorsFile file(path);
+  const ShardedReader files(folder);
   std::set<std::string> left;
-  for (const auto& entry : file.tensors()) left.insert(entry.name);
-  std::vector<float> host;
+  for (std::string& name : files.names()) left.insert(std::move(name));
+  std::vector<float> host, turned;
   for (std::size_t i = 0; i < params.size(); ++i) {
     host.resize(static_cast<std::size_t>(params[i].shape.numel()));
     for (const HfTensor& t : params[i].hf) {
       const Piece s = piece_of(params[i], t);
-      const StoredTensor& found = file.at(t.name, s.shape, Dtype::kF32);
+      const std::string name = name_in(files, t.name), where = files.where(name);
+      const StoredTensor& found = *files.find(name);
+      require(found.shape == s.shape, where, " has shape ", found.shape.str(), ", expected ", s.shape.str());
       float* to = host.data() + s.first * s.columns;
       if (t.transpose) {
-        std::vector<float> turned(found.bytes.size() / sizeof(float));
-        std::memcpy(turned.data(), found.bytes.data(), found.bytes.size());
+        turned.resize(static_cast<std::size_t>(s.rows * s.columns));
+        read_floats(found, where, turned.data());
         transpose(turned.data(), s.columns, s.rows, to);
       } else {
-        std::memcpy(to, found.bytes.data(), found.bytes.size());
+        read_floats(found, where, to);
       }
-      left.erase(t.name);
+      left.erase(name);
     }
     upload(ctx, weights.tensors[i], host.data());
   }
-  left.erase("lm_head.weight");  // a tied head that was written out
-  require(left.empty(), path.string(), ": tensor ", left.empty() ? "" : *left.begin(), " does not belong to the model");
+  std::erase_if(left, is_no_weight);
+  require(left.empty(), left.empty() ? "" : files.where(*left.begin()), " does not belong to the model");
 }
 
 }  // namespace flashgpt

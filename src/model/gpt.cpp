@@ -1,7 +1,5 @@
 #include "model/gpt.h"
 
-#include <cmath>
-
 #include "core/copy.h"
 #include "ops/embedding.h"
 #include "ops/linear_cross_entropy.h"
@@ -15,7 +13,14 @@ Block block_of(const ModelConfig& c, attention::Implementation attention) {
   Block b;
   b.norm = c.family == Family::kLlama ? NormKind::kRmsNorm : NormKind::kLayerNorm;
   b.eps = static_cast<float>(c.norm_eps);
-  b.mha = {.width = c.width, .heads = c.heads, .kv_heads = c.kv_heads, .head_dim = c.head_dim, .implementation = attention};
+  b.mha = {.width = c.width,
+           .heads = c.heads,
+           .kv_heads = c.kv_heads,
+           .head_dim = c.head_dim,
+           .window = c.window,
+           .qk_norm = c.qk_norm,
+           .qk_norm_eps = b.eps,
+           .implementation = attention};
   b.mlp = {.width = c.width, .hidden = c.mlp_hidden};
   switch (c.family) {
     case Family::kGpt2: b.mlp.activation = Activation::kGeluTanh; break;
@@ -46,9 +51,7 @@ GptParams bind(const ModelConfig& c, const ParamTensors& tensors) {
 Gpt::Gpt(Context& ctx, const ModelConfig& config, attention::Implementation attention)
     : config_(complete(config)), block_(block_of(config_, attention)), acts_(static_cast<std::size_t>(config_.layers)) {
   if (config_.family == Family::kLlama) {
-    std::vector<float> freq(static_cast<std::size_t>(config_.head_dim / 2));
-    for (std::size_t j = 0; j < freq.size(); ++j)
-      freq[j] = static_cast<float>(std::pow(config_.rope_theta, -2.0 * static_cast<double>(j) / static_cast<double>(config_.head_dim)));
+    const std::vector<float> freq = rope_frequencies(config_);
     inv_freq_ = ctx.tensor({config_.head_dim / 2}, Dtype::kF32, MemClass::kInputs);
     upload(ctx, inv_freq_, freq.data());
   }

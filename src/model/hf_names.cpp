@@ -1,4 +1,5 @@
-// Where each parameter stands in a Hugging Face checkpoint of its family: GPT2LMHeadModel, LlamaForCausalLM, MptForCausalLM.
+// Where each parameter stands in a Hugging Face checkpoint of its family: GPT2LMHeadModel, LlamaForCausalLM (Mistral and Qwen likewise),
+// MptForCausalLM.
 #include "model/hf_names.h"
 
 namespace flashgpt {
@@ -37,10 +38,15 @@ Names llama(const ModelConfig& c, const std::string& name, const std::string& la
   if (name == "head") return {{.name = "lm_head.weight"}};
   if (name == "norm1.w") return {{.name = l + "input_layernorm.weight"}};
   if (name == "norm2.w") return {{.name = l + "post_attention_layernorm.weight"}};
-  if (name == "qkv.w")
-    return {{.name = l + "self_attn.q_proj.weight", .first_row = 0, .rows = q},
-            {.name = l + "self_attn.k_proj.weight", .first_row = q, .rows = kv},
-            {.name = l + "self_attn.v_proj.weight", .first_row = q + kv, .rows = kv}};
+  auto qkv = [&](const char* what) {
+    return Names{{.name = l + "self_attn.q_proj." + what, .first_row = 0, .rows = q},
+                 {.name = l + "self_attn.k_proj." + what, .first_row = q, .rows = kv},
+                 {.name = l + "self_attn.v_proj." + what, .first_row = q + kv, .rows = kv}};
+  };
+  if (name == "qkv.w") return qkv("weight");
+  if (name == "qkv.b") return qkv("bias");
+  if (name == "q_norm") return {{.name = l + "self_attn.q_norm.weight"}};
+  if (name == "k_norm") return {{.name = l + "self_attn.k_norm.weight"}};
   if (name == "out.w") return {{.name = l + "self_attn.o_proj.weight"}};
   if (name == "up.w")
     return {{.name = l + "mlp.gate_proj.weight", .first_row = 0, .rows = c.mlp_hidden},

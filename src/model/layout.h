@@ -28,12 +28,13 @@ template <class F> void for_each_outer(const ModelConfig& c, OuterParams& p, F&&
 
 template <class F> void for_each_block(const ModelConfig& c, BlockParams& p, F&& f) {
   const bool bias = c.family == Family::kGpt2;
+  const Init one{InitKind::kOnes};
   const std::int64_t columns = (c.heads + 2 * c.kv_heads) * c.head_dim, up = c.family == Family::kLlama ? 2 * c.mlp_hidden : c.mlp_hidden;
   const Init normal{InitKind::kNormal, kEmbeddingStd};
   // Products that add to the residual stream start smaller: 2 L of them are summed (GPT-2).
   const Init residual{InitKind::kNormal, kEmbeddingStd / std::sqrt(2.0f * static_cast<float>(c.layers))};
   auto norm = [&](const char* w, const char* b, Norm& n) {
-    f(w, n.w, Shape{c.width}, Init{InitKind::kOnes});
+    f(w, n.w, Shape{c.width}, one);
     if (bias) f(b, n.b, Shape{c.width}, Init{});
   };
   auto linear = [&](const char* w, const char* b, Linear& l, std::int64_t out, std::int64_t in, Init init) {
@@ -41,8 +42,13 @@ template <class F> void for_each_block(const ModelConfig& c, BlockParams& p, F&&
     if (bias) f(b, l.b, Shape{out}, Init{});
   };
   norm("norm1.w", "norm1.b", p.norm1);
-  linear("qkv.w", "qkv.b", p.qkv, columns, c.width, normal);
-  linear("out.w", "out.b", p.out, c.width, c.heads * c.head_dim, residual);
+  f("qkv.w", p.mha.qkv.w, Shape{columns, c.width}, normal);
+  if (bias || c.qkv_bias) f("qkv.b", p.mha.qkv.b, Shape{columns}, Init{});
+  if (c.qk_norm) {
+    f("q_norm", p.mha.q_norm, Shape{c.head_dim}, one);
+    f("k_norm", p.mha.k_norm, Shape{c.head_dim}, one);
+  }
+  linear("out.w", "out.b", p.mha.out, c.width, c.heads * c.head_dim, residual);
   norm("norm2.w", "norm2.b", p.norm2);
   linear("up.w", "up.b", p.up, up, c.width, normal);
   linear("down.w", "down.b", p.down, c.width, c.mlp_hidden, residual);

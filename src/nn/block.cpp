@@ -15,7 +15,7 @@ void Block::forward(Context& ctx, const BlockParams& w, const Sequences& seq, Re
                      .b = w.norm1.b,
                      .kind = norm,
                      .eps = eps});
-  mha.forward(ctx, w.qkv, w.out, seq, a.norm1, a.mha, a.att_out, steps, cache);
+  mha.forward(ctx, w.mha, seq, a.norm1, a.mha, a.att_out, steps, cache);
   if (steps & kNorm2) {
     const bool sum_is_kept = !(steps & kOut);  // recomputation that kept h starts from it
     run(ctx, AddNorm{.y = a.norm2,
@@ -40,7 +40,7 @@ void Block::backward(Context& ctx, const BlockParams& w, const BlockParams& g, c
   run(ctx,
       AddNormGrad{
           .dx = dx, .dw = g.norm2.w, .db = g.norm2.b, .dy = dy, .x = a.h, .w = w.norm2.w, .mean = a.mean2, .rstd = a.rstd2, .kind = norm});
-  mha.backward(ctx, w.qkv, w.out, g.qkv, g.out, seq, a.norm1, a.mha, dx, dy);
+  mha.backward(ctx, w.mha, g.mha, seq, a.norm1, a.mha, dx, dy);
   run(ctx,
       AddNormGrad{
           .dx = dx, .dw = g.norm1.w, .db = g.norm1.b, .dy = dy, .x = a.x, .w = w.norm1.w, .mean = a.mean1, .rstd = a.rstd1, .kind = norm});
@@ -59,7 +59,14 @@ void allocate_steps(Context& ctx, const Block& b, const Sequences& seq, Dtype dt
     if (layer_norm) a.mean1 = stat();
     a.rstd1 = stat();
   }
-  if (which & kQkv) a.mha.qkv = rows(b.mha.qkv_columns());
+  if (which & kQkv) {
+    a.mha.qkv = rows(b.mha.qkv_columns());
+    if (b.mha.qk_norm) {
+      const std::int64_t heads = b.mha.heads + b.mha.kv_heads;
+      a.mha.qk = rows(heads * b.mha.head_dim);
+      a.mha.qk_rstd = ctx.tensor({n, heads}, Dtype::kF32, MemClass::kActivations);
+    }
+  }
   if (which & kAttention) {
     a.mha.att = rows(b.mha.heads * b.mha.head_dim);
     a.mha.lse =

@@ -1,6 +1,7 @@
 #include "nn/mha.h"
 
 #include "ops/cache_append.h"
+#include "ops/qk_norm.h"
 #include "ops/qkv_rope.h"
 
 namespace flashgpt {
@@ -34,19 +35,30 @@ AttentionSpec spec_of(const FlashMHA& m, const Sequences& seq, Dtype dtype) {
   spec.head_dim = spec.v_head_dim = m.head_dim;
   spec.dtype = dtype;
   spec.causal = m.causal;
+  if (m.window > 0) spec.window_left = m.window - 1;
   spec.alibi = static_cast<bool>(seq.alibi_slopes);
   return spec;
 }
 
 }  // namespace
 
-void FlashMHA::forward(Context& ctx, const Linear& qkv, const Linear& out, const Sequences& seq, const Tensor& x, MhaActs& a,
-                       const Tensor& y, Steps steps, const KvCache* cache) const {
+void FlashMHA::forward(Context& ctx, const MhaParams& w, const Sequences& seq, const Tensor& x, MhaActs& a, const Tensor& y, Steps steps,
+                       const KvCache* cache) const {
   if (steps & kQkv) {
-    FusedDense::forward(ctx, qkv, x, a.qkv);
-    if (qkv.b || seq.inv_freq)
+    FusedDense::forward(ctx, w.qkv, x, a.qkv, qk_norm);  // the norm comes between bias and rotation
+    if (qk_norm)
+      run(ctx, QkNorm{.qkv = a.qkv,
+                      .x = a.qk,
+                      .rstd = a.qk_rstd,
+                      .q_weight = w.q_norm,
+                      .k_weight = w.k_norm,
+                      .heads = heads,
+                      .kv_heads = kv_heads,
+                      .eps = qk_norm_eps});
+    const Tensor bias = qk_norm ? Tensor{} : w.qkv.b;
+    if (bias || seq.inv_freq)
       run(ctx, QkvRope{.qkv = a.qkv,
-                       .bias = qkv.b,
+                       .bias = bias,
                        .positions = seq.positions,
                        .inv_freq = seq.inv_freq,
                        .heads = heads,
@@ -82,17 +94,17 @@ void FlashMHA::forward(Context& ctx, const Linear& qkv, const Linear& out, const
     }
     run(ctx, op);
   }
-  if (steps & kOut) FusedDense::forward(ctx, out, a.att, y, true);
+  if (steps & kOut) FusedDense::forward(ctx, w.out, a.att, y, true);
 }
 
-void FlashMHA::backward(Context& ctx, const Linear& qkv, const Linear& out, const Linear& dqkv, const Linear& dout, const Sequences& seq,
-                        const Tensor& x, const MhaActs& a, const Tensor& dy, const Tensor& dx) const {
+void FlashMHA::backward(Context& ctx, const MhaParams& w, const MhaParams& g, const Sequences& seq, const Tensor& x, const MhaActs& a,
+                        const Tensor& dy, const Tensor& dx) const {
   const std::int64_t n = x.dim(0);
   const bool documents = static_cast<bool>(seq.cu_seqlens);
   Scope scope(ctx);
   const Tensor d_att = ctx.tensor({n, heads * head_dim}, x.dtype, MemClass::kWorkspace);
   const Tensor d_qkv = ctx.tensor({n, qkv_columns()}, x.dtype, MemClass::kWorkspace);
-  FusedDense::backward(ctx, out, dout, a.att, dy, d_att, true);
+  FusedDense::backward(ctx, w.out, g.out, a.att, dy, d_att, true);
   const QkvViews p = qkv_views(a.qkv, *this, seq, documents), d = qkv_views(d_qkv, *this, seq, documents);
   run(ctx, attention::Backward{.dq = d.q,
                                .dk = d.k,
@@ -108,15 +120,26 @@ void FlashMHA::backward(Context& ctx, const Linear& qkv, const Linear& out, cons
                                .alibi_slopes = seq.alibi_slopes,
                                .spec = spec_of(*this, seq, x.dtype),
                                .implementation = implementation});
-  if (dqkv.b || seq.inv_freq)
+  const Tensor dbias = qk_norm ? Tensor{} : g.qkv.b;
+  if (dbias || seq.inv_freq)
     run(ctx, QkvRopeGrad{.dqkv = d_qkv,
-                         .dbias = dqkv.b,
+                         .dbias = dbias,
                          .positions = seq.positions,
                          .inv_freq = seq.inv_freq,
                          .heads = heads,
                          .kv_heads = kv_heads,
                          .head_dim = head_dim});
-  FusedDense::backward(ctx, qkv, dqkv, x, d_qkv, dx);
+  if (qk_norm)
+    run(ctx, QkNormGrad{.dqkv = d_qkv,
+                        .dq_weight = g.q_norm,
+                        .dk_weight = g.k_norm,
+                        .x = a.qk,
+                        .rstd = a.qk_rstd,
+                        .q_weight = w.q_norm,
+                        .k_weight = w.k_norm,
+                        .heads = heads,
+                        .kv_heads = kv_heads});
+  FusedDense::backward(ctx, w.qkv, g.qkv, x, d_qkv, dx, qk_norm);
 }
 
 }  // namespace flashgpt

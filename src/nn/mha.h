@@ -1,5 +1,6 @@
 // FlashMHA: multi-head attention between two linear layers.
-//   qkv = rope(x w_qkv^T + b_qkv),  att = attention(q, k, v),  y = att w_out^T + b_out
+//   qkv = rope(norm(x w_qkv^T + b_qkv)),  att = attention(q, k, v),  y = att w_out^T + b_out
+// norm, if its weights are there: RMSNorm of each head of q and k.
 #pragma once
 #include "attention/attention.h"
 #include "nn/dense.h"
@@ -26,24 +27,28 @@ struct KvCache {
 };
 
 struct MhaActs {
-  Tensor qkv;  // [N, (heads + 2 kv_heads) * head_dim], after bias and rotation
-  Tensor att;  // [N, heads * head_dim]
-  Tensor lse;  // fp32 [heads, N] (documents) or [batch, heads, length]
+  Tensor qk, qk_rstd;  // with qk_norm: [N, (heads + kv_heads) * head_dim] before the norm, fp32 [N, heads + kv_heads]
+  Tensor qkv;          // [N, (heads + 2 kv_heads) * head_dim], after bias, norm and rotation
+  Tensor att;          // [N, heads * head_dim]
+  Tensor lse;          // fp32 [heads, N] (documents) or [batch, heads, length]
 };
 
 struct FlashMHA {
   std::int64_t width = 0;  // C
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
   bool causal = true;
+  std::int64_t window = 0;  // keys that a query sees, itself included; 0: all before it
+  bool qk_norm = false;
+  float qk_norm_eps = 1e-6f;
   attention::Implementation implementation = attention::Implementation::kAuto;
 
   std::int64_t qkv_columns() const { return (heads + 2 * kv_heads) * head_dim; }
   // x [N, C], y [N, C]. Of kQkv, kAttention and kOut, the steps given. With a cache, keys and values go through it.
-  void forward(Context& ctx, const Linear& qkv, const Linear& out, const Sequences& seq, const Tensor& x, MhaActs& a, const Tensor& y,
+  void forward(Context& ctx, const MhaParams& w, const Sequences& seq, const Tensor& x, MhaActs& a, const Tensor& y,
                Steps steps = kAllSteps, const KvCache* cache = nullptr) const;
   // dx is overwritten; gradients of parameters accumulate. dy is left as it is.
-  void backward(Context& ctx, const Linear& qkv, const Linear& out, const Linear& dqkv, const Linear& dout, const Sequences& seq,
-                const Tensor& x, const MhaActs& a, const Tensor& dy, const Tensor& dx) const;
+  void backward(Context& ctx, const MhaParams& w, const MhaParams& g, const Sequences& seq, const Tensor& x, const MhaActs& a,
+                const Tensor& dy, const Tensor& dx) const;
 };
 
 }  // namespace flashgpt

@@ -59,10 +59,15 @@ struct Norm {
   Tensor w, b;  // [C], [C] or absent
 };
 
+struct MhaParams {
+  Linear qkv, out;
+  Tensor q_norm, k_norm;  // [head_dim]: RMSNorm of each head; both or none
+};
+
 // The parameters of a block, or their gradients.
 struct BlockParams {
   Norm norm1;
-  Linear qkv, out;
+  MhaParams mha;
   Norm norm2;
   Linear up, down;
 };

@@ -8,7 +8,6 @@
 #include "io/file.h"
 #include "io/json.h"
 #include "io/safetensors.h"
-#include "model/checkpoint.h"
 
 namespace flashgpt {
 namespace {
@@ -145,7 +144,7 @@ void sync_folder_files(const fs::path& folder, Json& complete) {
 
 }  // namespace
 
-void save_checkpoint(Engine& engine, const ModelConfig& model, const TrainerState& state, std::int64_t end_of_text,
+void save_checkpoint(Engine& engine, const ModelConfig& model, const TrainerState& state, const SaveOptions& options,
                      const std::function<void(const fs::path&)>& write_extras, const fs::path& run) {
   require_finite(engine);
   const fs::path checkpoints = run / "checkpoints", folder = checkpoints / step_name(state.step), temporary = folder.string() + ".tmp";
@@ -160,7 +159,7 @@ void save_checkpoint(Engine& engine, const ModelConfig& model, const TrainerStat
   remove_tree(temporary);
   try {
     make_directories(temporary);
-    save_model(engine.context(), model, engine.params(), engine.weights(), end_of_text, temporary);
+    save_model(engine.context(), model, engine.params(), engine.weights(), options, temporary);
     save_optimizer(engine, temporary / "optimizer.safetensors");
     write_extras(temporary);
     write_atomic(temporary / "trainer.json", pretty_json(state_json(state)));

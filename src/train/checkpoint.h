@@ -1,5 +1,5 @@
 // Checkpoints of a run:
-//   RUN/checkpoints/step_00000120/   a Hugging Face folder (config.json, model.safetensors, tokenizer.json, ...)
+//   RUN/checkpoints/step_00000120/   a Hugging Face folder (config.json, model.safetensors or shards, tokenizer.json, ...)
 //                                    + trainer.json + optimizer.safetensors + COMPLETE (each file's size and checksum)
 //   RUN/checkpoints/latest           the name of the newest one, written last
 // A checkpoint is written under a temporary name, synced and renamed, so a kill or a full disk at any moment leaves the ones before it as
@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 
+#include "model/checkpoint.h"
 #include "train/engine.h"
 
 namespace flashgpt {
@@ -37,7 +38,7 @@ struct Checkpoint {
 
 // write_extras: the files that this layer does not know (the tokenizer), into the folder given. Error(kFailure) when a weight is not
 // finite: such weights never become the newest checkpoint.
-void save_checkpoint(Engine& engine, const ModelConfig& model, const TrainerState& state, std::int64_t end_of_text,
+void save_checkpoint(Engine& engine, const ModelConfig& model, const TrainerState& state, const SaveOptions& options,
                      const std::function<void(const std::filesystem::path&)>& write_extras, const std::filesystem::path& run);
 
 // Removes what is older than the keep_last newest whole checkpoints (0: keeps all) up to step `newest`, and what a kill left half written.

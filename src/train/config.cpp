@@ -93,6 +93,7 @@ TrainConfig resolve(TrainConfig c, const Target& target, std::int64_t free_memor
   positive("steps", c.steps);
   positive("log_every", c.log_every);
   positive("max_skips", c.max_skips);
+  positive("max_shard_size", c.max_shard_size);
   not_negative("micro_batch", c.micro_batch);
   not_negative("eval_every", c.eval_every);
   not_negative("eval_rows", c.eval_rows);

@@ -26,10 +26,11 @@ struct TrainConfig {
   std::int64_t max_skips = 20;  // non-finite steps in a row before the run stops
 
   std::int64_t log_every = 1;
-  std::int64_t eval_every = 250;  // steps; 0: only at the end
-  std::int64_t eval_rows = 256;   // rows of validation data each time; 0: all
-  std::int64_t save_every = 500;  // steps; 0: only at the end
-  std::int64_t keep_last = 2;     // checkpoints; 0: all
+  std::int64_t eval_every = 250;                // steps; 0: only at the end
+  std::int64_t eval_rows = 256;                 // rows of validation data each time; 0: all
+  std::int64_t save_every = 500;                // steps; 0: only at the end
+  std::int64_t keep_last = 2;                   // checkpoints; 0: all
+  std::int64_t max_shard_size = 5'000'000'000;  // bytes of a file of weights; a larger model is saved in several
 
   attention::Implementation attention = attention::Implementation::kAuto;
 

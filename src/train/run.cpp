@@ -10,6 +10,7 @@
 #include "io/json.h"
 #include "io/log.h"
 #include "model/checkpoint.h"
+#include "model/hf_config.h"
 #include "train/signals.h"
 
 namespace flashgpt {
@@ -133,6 +134,10 @@ RunResult train(const RunOptions& options, const Target& target, ThreadPool& poo
   require(c.model.vocab_size >= data.info().tokenizer.vocab_size, "model.vocab_size = ", c.model.vocab_size,
           ", but the data has ids up to ", data.info().tokenizer.vocab_size - 1);
 
+  const SaveOptions save_options{.end_of_text = data.info().tokenizer.end_of_text,
+                                 .max_shard_bytes = static_cast<std::uint64_t>(c.max_shard_size)};
+  hf_config_json(c.model, save_options.end_of_text);  // a model that no format can hold is an error now, not when it is saved
+
   std::optional<Checkpoint> from;
   if (options.resume != Resume::kNo) from = newest_checkpoint(run, events.note);
   require(from || options.resume != Resume::kMust, run.string(), ": there is no complete checkpoint to resume from");
@@ -180,8 +185,7 @@ RunResult train(const RunOptions& options, const Target& target, ThreadPool& poo
     if (saved_step == state.step) return;
     state.seconds = seconds_before + seconds_since(start);
     save_checkpoint(
-        engine, c.model, state, data.info().tokenizer.end_of_text, [&](const fs::path& folder) { data.tokenizer().save(folder.string()); },
-        run);
+        engine, c.model, state, save_options, [&](const fs::path& folder) { data.tokenizer().save(folder.string()); }, run);
     saved_step = state.step;
     prune_due = true;
   };
@@ -258,7 +262,7 @@ RunResult train(const RunOptions& options, const Target& target, ThreadPool& poo
     const fs::path final = run / "final", temporary = run / "final.tmp";
     remove_tree(temporary);
     make_directories(temporary);
-    save_model(engine.context(), c.model, engine.params(), engine.weights(), data.info().tokenizer.end_of_text, temporary);
+    save_model(engine.context(), c.model, engine.params(), engine.weights(), save_options, temporary);
     data.tokenizer().save(temporary.string());
     remove_tree(final);
     rename_path(temporary, final);

@@ -38,7 +38,7 @@ TEST_P(ModelFolder, RoundTripIsBitwise) {
   Engine a(cpu_target(1), config, pool), b(cpu_target(1), config, pool);
   a.initialise_weights(1);
   b.initialise_weights(2);
-  save_model(a.context(), config.model, a.params(), a.weights(), 36, folder.path);
+  save_model(a.context(), config.model, a.params(), a.weights(), {.end_of_text = 36}, folder.path);
   EXPECT_EQ(load_model_config(folder.path), config.model);
   load_weights(b.context(), b.params(), b.weights(), folder.path);
   for (std::size_t i = 0; i < a.params().size(); ++i)
@@ -53,7 +53,7 @@ TEST(Checkpoint, NamesAndShapesOfTheFamilies) {
     const EngineConfig config{.model = tiny(family), .context_len = 16};
     Engine e(cpu_target(1), config, pool);
     e.initialise_weights(1);
-    save_model(e.context(), config.model, e.params(), e.weights(), 36, folder.path);
+    save_model(e.context(), config.model, e.params(), e.weights(), {.end_of_text = 36}, folder.path);
     return SafetensorsFile(folder.path / "model.safetensors").at(name).shape.str();
   };
   EXPECT_EQ(shape_of(Family::kGpt2, "transformer.h.1.attn.c_attn.weight"), "[32, 96]");  // Conv1D: [in, out]
@@ -69,7 +69,7 @@ TEST(Checkpoint, FaultsNameTheTensor) {
   ThreadPool pool(1, false);
   Engine e(cpu_target(1), {.model = tiny(Family::kGpt2), .context_len = 16}, pool);
   e.initialise_weights(1);
-  save_model(e.context(), tiny(Family::kGpt2), e.params(), e.weights(), 36, folder.path);
+  save_model(e.context(), tiny(Family::kGpt2), e.params(), e.weights(), {.end_of_text = 36}, folder.path);
   ModelConfig wider = tiny(Family::kGpt2);
   wider.width = 64;
   wider.head_dim = 0;

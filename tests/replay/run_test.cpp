@@ -106,7 +106,8 @@ TEST_F(ReplayRun, StepsWithoutAFiniteLossAreSkippedLoggedOrNot) {
   engine.initialise_weights(c.seed);
   for (std::int64_t i = 0; i < 16; ++i) engine.weights().tensors[1].as<float>()[20 * 16 + i] = 3e38f;
   folder_.file("init/x", "");
-  save_model(engine.context(), c.model, engine.params(), engine.weights(), data_->info().tokenizer.end_of_text, folder_.path("init"));
+  save_model(engine.context(), c.model, engine.params(), engine.weights(), {.end_of_text = data_->info().tokenizer.end_of_text},
+             folder_.path("init"));
 
   std::vector<std::int64_t> bad;
   StepRows rows(c.batch_size, c.micro_batch, c.context_len);
@@ -144,7 +145,8 @@ TEST_F(ReplayRun, StepsWithoutAFiniteLossAreSkippedLoggedOrNot) {
   std::size_t lines = 0;
   for (std::string line; std::getline(log, line);) lines += std::count(bad.begin(), bad.end(), Json::parse(line).value("step", 0)) > 0;
   EXPECT_EQ(lines, bad.size());
-  save_model(engine.context(), c.model, engine.params(), engine.weights(), data_->info().tokenizer.end_of_text, folder_.path("init"));
+  save_model(engine.context(), c.model, engine.params(), engine.weights(), {.end_of_text = data_->info().tokenizer.end_of_text},
+             folder_.path("init"));
   EXPECT_TRUE(weights("run") == folder_.read("init/model.safetensors"));
 }
 
