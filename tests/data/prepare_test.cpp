@@ -281,7 +281,7 @@ TEST(Prepare, AgainIntoTheSameFolderThatLiesAmongTheInputs) {
   options.shard_tokens = 1000000;  // fewer shards: those of before go
   folder.file("out/.train-00009.shard.tmp.123.0", "half");
   prepare(options);
-  EXPECT_EQ(std::distance(fs::directory_iterator(options.out), fs::directory_iterator()), 4);  // train, val, tokenizer, meta
+  EXPECT_EQ(std::distance(fs::directory_iterator(options.out), fs::directory_iterator()), 5);  // train, val, tokenizer and its config, meta
 }
 
 TEST(Dataset, ErrorsNameTheFile) {

@@ -74,15 +74,13 @@ TEST(Tokenizer, ErrorsSayWhatIsWrong) {
   folder.file("tokenizer.json", "{");
   EXPECT_NE(load().find("line 1"), std::string::npos) << load();
   folder.file("tokenizer.json", "{}");
-  EXPECT_NE(load().find("byte vocabulary"), std::string::npos) << load();
-  folder.file("tokenizer.json", R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}, "added_tokens": []})");
-  EXPECT_NE(load().find("3 tokens with 1 merges"), std::string::npos) << load();
+  EXPECT_NE(load().find("normalizer is null"), std::string::npos) << load();
 
   Tokenizer::bytes().save(folder.path());
   std::string text = folder.read("tokenizer.json");
   text.replace(text.find("\"A\": 65"), 7, "\"A\": 66");
   folder.file("tokenizer.json", text);
-  EXPECT_NE(load().find("byte 65 is id 66"), std::string::npos) << load();
+  EXPECT_NE(load().find("id 66 stands for"), std::string::npos) << load();
 }
 
 }  // namespace
