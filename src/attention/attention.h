@@ -77,9 +77,11 @@ std::size_t scratch_bytes(const Target& target, const Forward& op);
 std::size_t scratch_bytes(const Target& target, const Backward& op);
 void launch(CpuStream s, const Forward& op, Scratch scratch);
 void launch(CpuStream s, const Backward& op, Scratch scratch);
+std::size_t cuda_scratch_bytes(const Target& target, const Backward& op);
+void launch(CudaStream s, const Forward& op, Scratch scratch);  // fp32 (attention/cuda/simt.cuh)
+void launch(CudaStream s, const Backward& op, Scratch scratch);
 
 // ALiBi's slopes for a number of heads, as in the paper (Press et al., 2022): 2^(-8 i / n) for a power of two n, else interleaved.
 void alibi_slopes(std::int64_t heads, float* slopes);
-float alibi_slope(std::int64_t heads, std::int64_t head);
 
 }  // namespace flashgpt::attention

@@ -153,14 +153,6 @@ void launch(CpuStream s, const Backward& op, Scratch scratch) {
   }
 }
 
-float alibi_slope(std::int64_t heads, std::int64_t head) {
-  std::int64_t power = 1;
-  while (power * 2 <= heads) power *= 2;
-  const double n = static_cast<double>(power);
-  if (head < power) return static_cast<float>(std::exp2(-8.0 * static_cast<double>(head + 1) / n));
-  return static_cast<float>(std::exp2(-8.0 * static_cast<double>(2 * (head - power) + 1) / (2 * n)));
-}
-
 void alibi_slopes(std::int64_t heads, float* slopes) {
   require(heads >= 1, "alibi_slopes: heads = ", heads, ", expected at least 1");
   for (std::int64_t h = 0; h < heads; ++h) slopes[h] = alibi_slope(heads, h);

@@ -1,3 +1,4 @@
+// device: shared
 // Which keys a query sees, defined once for all implementations, host and device.
 //
 // Query i of len_q stands at position i + len_k - len_q of the keys (bottom-right alignment): the last query beside the last key. It sees

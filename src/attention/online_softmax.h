@@ -1,3 +1,4 @@
+// device: shared
 // The state of a softmax over part of the keys, and how parts are merged: what makes tiled attention, split-KV and context parallelism
 // exact. For scores s_j:  max = max s_j,  sum = sum exp(s_j - max).  An output that belongs to the part is scaled by exp(max - new max)
 // when the maximum rises. A part that saw nothing has max = -inf, sum = 0, and is neutral.

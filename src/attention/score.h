@@ -1,3 +1,4 @@
+// device: shared
 // The score of a query and a key, with its derivative, defined once for all implementations, host and device.
 //
 //   x = scale * q.k            softcap c > 0: x = c * tanh(x / c)            ALiBi: x -= slope * |position of the query - j|
@@ -8,6 +9,15 @@
 #include "attention/mask.h"
 
 namespace flashgpt::attention {
+
+// ALiBi's slope of a head, as in the paper (Press et al., 2022): 2^(-8 i / n) for a power of two n, else interleaved.
+FLASHGPT_HD float alibi_slope(Index heads, Index head) {
+  Index power = 1;
+  while (power * 2 <= heads) power *= 2;
+  const double n = static_cast<double>(power);
+  if (head < power) return static_cast<float>(exp2_of(-8.0 * static_cast<double>(head + 1) / n));
+  return static_cast<float>(exp2_of(-8.0 * static_cast<double>(2 * (head - power) + 1) / (2 * n)));
+}
 
 struct Score {
   float scale = 1.0f;

@@ -37,7 +37,7 @@ std::array<std::size_t, kMemClasses> MemoryPlan::by_class() const {
   return largest ? largest->at_peak : std::array<std::size_t, kMemClasses>{};
 }
 
-Arena::Arena() : base_(kFakeBase) { plan_.sections.push_back({.name = "setup"}); }
+Arena::Arena(Device device) : base_(kFakeBase), device_(device) { plan_.sections.push_back({.name = "setup"}); }
 
 Arena::Arena(MemoryPlan plan, void* base, Device device)
     : plan_(std::move(plan)), recording_(false), base_(static_cast<std::byte*>(base)), device_(device) {

@@ -43,7 +43,7 @@ struct MemoryPlan {
 
 class Arena {
  public:
-  Arena();                                            // recording
+  explicit Arena(Device device = {});                 // recording
   Arena(MemoryPlan plan, void* base, Device device);  // running in memory of plan.total_bytes() bytes at base
   bool recording() const { return recording_; }
 

@@ -7,10 +7,19 @@
 #include "core/target.h"
 #include "core/threads.h"
 
+struct CUstream_st;
+
 namespace flashgpt {
 
 struct CpuStream {
   ThreadPool& pool;
+};
+
+// A GPU's queue of work. Its context is current on the thread that launches (core/cuda/gpu.h).
+struct CudaStream {
+  CUstream_st* stream = nullptr;
+  int capability = 0;  // 90 for Hopper
+  int multiprocessors = 0;
 };
 
 // Memory of an op that lives for its launch only.
@@ -38,6 +47,7 @@ struct Context {
   Target target;
   Arena arena;
   ThreadPool* pool = nullptr;  // CPU target, run mode
+  CudaStream cuda;             // CUDA target, run mode
   Trace* trace = nullptr;      // optional
 
   bool recording() const { return arena.recording(); }

@@ -16,5 +16,6 @@ struct Fill {  // every element of a contiguous fp32 tensor (or bytes 0 for any 
 };
 void check(const Fill& op);
 void launch(CpuStream s, const Fill& op, Scratch);
+void launch(CudaStream s, const Fill& op, Scratch);
 
 }  // namespace flashgpt

@@ -28,6 +28,8 @@ struct Gemm {
 };
 void check(const Gemm& op);
 void launch(CpuStream s, const Gemm& op, Scratch);
+std::size_t cuda_scratch_bytes(const Target& target, const Gemm& op);
+void launch(CudaStream s, const Gemm& op, Scratch scratch);
 
 // One one-thread product on the calling worker, for ops that do products of their own (attention `standard`, linear + cross-entropy).
 // Matrices are row-major with leading dimensions lda, ldb, ldc. K = 0 gives zeros (or leaves C when accumulate).

@@ -1,3 +1,4 @@
+// device: shared
 // For headers that host code and NVRTC both compile: the annotation of their functions, and the few types and functions of the C++ library
 // that they use. NVRTC gets no include path, so such headers include only this one and each other.
 #pragma once
@@ -33,6 +34,7 @@ FLASHGPT_HD float tanh_of(float x) { return FLASHGPT_MATH::tanh(x); }
 FLASHGPT_HD double tanh_of(double x) { return FLASHGPT_MATH::tanh(x); }
 FLASHGPT_HD float exp_of(float x) { return FLASHGPT_MATH::exp(x); }
 FLASHGPT_HD double exp_of(double x) { return FLASHGPT_MATH::exp(x); }
+FLASHGPT_HD double exp2_of(double x) { return FLASHGPT_MATH::exp2(x); }
 FLASHGPT_HD float log_of(float x) { return FLASHGPT_MATH::log(x); }
 FLASHGPT_HD double log_of(double x) { return FLASHGPT_MATH::log(x); }
 

@@ -1,4 +1,5 @@
-// The one block of memory of a run. On the CPU: anonymous pages, zeroed, on huge pages where the system gives them.
+// The one block of memory of a run, zeroed. On the CPU: anonymous pages, on huge pages where the system gives them; on a GPU: of the
+// current context.
 #pragma once
 #include <cstddef>
 
@@ -20,6 +21,7 @@ class Memory {
  private:
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
+  Device device_;
 };
 
 }  // namespace flashgpt

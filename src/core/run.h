@@ -7,7 +7,8 @@
 // and, found by argument-dependent lookup,
 //   void check(const Op&);                                          throws an Error that names the tensor, its shape and what was expected
 //   std::size_t scratch_bytes(const Target&, const Op&);            optional: memory it needs while it runs
-//   void launch(CpuStream, const Op&, Scratch);                     one file per backend
+//   void launch(CpuStream, const Op&, Scratch);                     one file per backend; launch(CudaStream, ...) and cuda_scratch_bytes
+//                                                                   likewise
 // check sees shapes only; it must never follow a pointer, since a recording pass has none.
 #pragma once
 #include <chrono>
@@ -39,13 +40,25 @@ template <class Op> double flops_of(const Op& op) {
   return 0;
 }
 
+template <class Op> std::size_t scratch_for(const Target& target, const Op& op) {
+  if (target.device.kind == DeviceKind::kCpu) return scratch_bytes(target, op);
+  if constexpr (requires { cuda_scratch_bytes(target, op); }) return cuda_scratch_bytes(target, op);
+  return 0;
+}
+
+template <class Op> void launch_on(Context& ctx, const Op& op, Scratch scratch) {
+  if (ctx.target.device.kind == DeviceKind::kCpu) return launch(CpuStream{*ctx.pool}, op, scratch);
+  if constexpr (requires { launch(ctx.cuda, op, scratch); }) return launch(ctx.cuda, op, scratch);
+  throw Error(ErrorCode::kDevice, cat(Op::kName, ": no CUDA kernel in this build"));
+}
+
 template <class Op> void run(Context& ctx, const Op& op) {
   check(op);
   FieldScan scan{Op::kName, ctx.target.device};
   op.fields(scan);
   Scope scope(ctx);
   Scratch scratch;
-  scratch.bytes = scratch_bytes(ctx.target, op);
+  scratch.bytes = scratch_for(ctx.target, op);
   scratch.data = ctx.arena.bytes(scratch.bytes, MemClass::kWorkspace);
 
   TraceEntry* entry = ctx.trace ? &ctx.trace->of(Op::kName) : nullptr;
@@ -59,10 +72,7 @@ template <class Op> void run(Context& ctx, const Op& op) {
   using Clock = std::chrono::steady_clock;
   const bool timed = entry && ctx.trace->timed;
   const Clock::time_point start = timed ? Clock::now() : Clock::time_point{};
-  switch (ctx.target.device.kind) {
-    case DeviceKind::kCpu: launch(CpuStream{*ctx.pool}, op, scratch); break;
-    case DeviceKind::kCuda: throw Error(ErrorCode::kDevice, cat(Op::kName, ": no CUDA kernel in this build"));
-  }
+  launch_on(ctx, op, scratch);
   if (timed) entry->seconds += std::chrono::duration<double>(Clock::now() - start).count();
 }
 

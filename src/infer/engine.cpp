@@ -3,11 +3,12 @@
 #include <algorithm>
 
 #include "core/copy.h"
+#include "core/cuda/gpu.h"
 
 namespace flashgpt {
 
 MemoryPlan InferenceEngine::plan(const Target& target, const InferenceConfig& config) {
-  InferenceEngine recording(Context{.target = target}, config);
+  InferenceEngine recording(Context{.target = target, .arena = Arena(target.device)}, config);
   recording.pass(recording.prompt_, "prompt");
   recording.pass(recording.single_, "token");
   return recording.ctx_.arena.plan();
@@ -17,8 +18,9 @@ InferenceEngine::InferenceEngine(Context ctx, const InferenceConfig& config) : c
 
 InferenceEngine::InferenceEngine(const Target& target, const InferenceConfig& config, ThreadPool& pool) : config_(config) {
   MemoryPlan memory_plan = plan(target, config);
+  const CudaStream queue = cuda::queue_of(target);
   memory_ = Memory(memory_plan.total_bytes(), target.device);
-  ctx_ = Context{.target = target, .arena = Arena(std::move(memory_plan), memory_.data(), target.device), .pool = &pool};
+  ctx_ = Context{.target = target, .arena = Arena(std::move(memory_plan), memory_.data(), target.device), .pool = &pool, .cuda = queue};
   setup();
 }
 

@@ -61,5 +61,8 @@ void check(const AddNormGrad& op);
 std::size_t scratch_bytes(const Target& target, const AddNormGrad& op);
 void launch(CpuStream s, const AddNorm& op, Scratch scratch);
 void launch(CpuStream s, const AddNormGrad& op, Scratch scratch);
+std::size_t cuda_scratch_bytes(const Target& target, const AddNormGrad& op);
+void launch(CudaStream s, const AddNorm& op, Scratch scratch);
+void launch(CudaStream s, const AddNormGrad& op, Scratch scratch);
 
 }  // namespace flashgpt

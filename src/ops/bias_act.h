@@ -47,5 +47,8 @@ void check(const BiasActGrad& op);
 std::size_t scratch_bytes(const Target& target, const BiasActGrad& op);
 void launch(CpuStream s, const BiasAct& op, Scratch scratch);
 void launch(CpuStream s, const BiasActGrad& op, Scratch scratch);
+std::size_t cuda_scratch_bytes(const Target& target, const BiasActGrad& op);
+void launch(CudaStream s, const BiasAct& op, Scratch scratch);
+void launch(CudaStream s, const BiasActGrad& op, Scratch scratch);
 
 }  // namespace flashgpt

@@ -25,5 +25,6 @@ struct CacheAppend {
 
 void check(const CacheAppend& op);
 void launch(CpuStream s, const CacheAppend& op, Scratch scratch);
+void launch(CudaStream s, const CacheAppend& op, Scratch scratch);
 
 }  // namespace flashgpt

@@ -43,5 +43,8 @@ void check(const EmbeddingGrad& op);
 std::size_t scratch_bytes(const Target& target, const EmbeddingGrad& op);
 void launch(CpuStream s, const Embedding& op, Scratch scratch);
 void launch(CpuStream s, const EmbeddingGrad& op, Scratch scratch);
+std::size_t cuda_scratch_bytes(const Target& target, const EmbeddingGrad& op);
+void launch(CudaStream s, const Embedding& op, Scratch scratch);
+void launch(CudaStream s, const EmbeddingGrad& op, Scratch scratch);
 
 }  // namespace flashgpt

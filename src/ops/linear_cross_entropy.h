@@ -37,5 +37,7 @@ struct LinearCrossEntropy {
 void check(const LinearCrossEntropy& op);
 std::size_t scratch_bytes(const Target& target, const LinearCrossEntropy& op);
 void launch(CpuStream s, const LinearCrossEntropy& op, Scratch scratch);
+std::size_t cuda_scratch_bytes(const Target& target, const LinearCrossEntropy& op);
+void launch(CudaStream s, const LinearCrossEntropy& op, Scratch scratch);
 
 }  // namespace flashgpt

@@ -51,5 +51,8 @@ void check(const QkNormGrad& op);
 std::size_t scratch_bytes(const Target& target, const QkNormGrad& op);
 void launch(CpuStream s, const QkNorm& op, Scratch scratch);
 void launch(CpuStream s, const QkNormGrad& op, Scratch scratch);
+std::size_t cuda_scratch_bytes(const Target& target, const QkNormGrad& op);
+void launch(CudaStream s, const QkNorm& op, Scratch scratch);
+void launch(CudaStream s, const QkNormGrad& op, Scratch scratch);
 
 }  // namespace flashgpt

@@ -44,5 +44,8 @@ void check(const QkvRopeGrad& op);
 std::size_t scratch_bytes(const Target& target, const QkvRopeGrad& op);
 void launch(CpuStream s, const QkvRope& op, Scratch scratch);
 void launch(CpuStream s, const QkvRopeGrad& op, Scratch scratch);
+std::size_t cuda_scratch_bytes(const Target& target, const QkvRopeGrad& op);
+void launch(CudaStream s, const QkvRope& op, Scratch scratch);
+void launch(CudaStream s, const QkvRopeGrad& op, Scratch scratch);
 
 }  // namespace flashgpt

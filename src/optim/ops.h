@@ -71,5 +71,11 @@ void launch(CpuStream s, const SumSquares& op, Scratch scratch);
 void launch(CpuStream s, const FinishNorm& op, Scratch scratch);
 void launch(CpuStream s, const AdamW& op, Scratch scratch);
 void launch(CpuStream s, const Adafactor& op, Scratch scratch);
+std::size_t cuda_scratch_bytes(const Target& target, const SumSquares& op);
+std::size_t cuda_scratch_bytes(const Target& target, const Adafactor& op);
+void launch(CudaStream s, const SumSquares& op, Scratch scratch);
+void launch(CudaStream s, const FinishNorm& op, Scratch scratch);
+void launch(CudaStream s, const AdamW& op, Scratch scratch);
+void launch(CudaStream s, const Adafactor& op, Scratch scratch);
 
 }  // namespace flashgpt

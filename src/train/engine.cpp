@@ -3,11 +3,12 @@
 #include <cstring>
 
 #include "core/copy.h"
+#include "core/cuda/gpu.h"
 
 namespace flashgpt {
 
 MemoryPlan Engine::plan(const Target& target, const EngineConfig& config) {
-  Engine recording(Context{.target = target}, config);
+  Engine recording(Context{.target = target, .arena = Arena(target.device)}, config);
   if (config.train) {
     recording.run_zero_grads();
     recording.run_micro_step();
@@ -21,8 +22,13 @@ Engine::Engine(Context ctx, const EngineConfig& config) : ctx_(std::move(ctx)), 
 
 Engine::Engine(const Target& target, const EngineConfig& config, ThreadPool& pool, Trace* trace) : config_(config) {
   MemoryPlan memory_plan = plan(target, config);
+  const CudaStream queue = cuda::queue_of(target);
   memory_ = Memory(memory_plan.total_bytes(), target.device);
-  ctx_ = Context{.target = target, .arena = Arena(std::move(memory_plan), memory_.data(), target.device), .pool = &pool, .trace = trace};
+  ctx_ = Context{.target = target,
+                 .arena = Arena(std::move(memory_plan), memory_.data(), target.device),
+                 .pool = &pool,
+                 .cuda = queue,
+                 .trace = trace};
   setup(config);
 }
 

@@ -14,6 +14,7 @@
 #include "attention/attention.h"
 #include "attention/implementations.h"
 #include "core/cpu/simd.h"
+#include "on_gpu.h"
 
 namespace flashgpt::attention::testing {
 
@@ -178,6 +179,7 @@ template <class T> void build(const Case& c, unsigned seed, Ops<T>& ops) {
 
 template <class Op> void launch_guarded(ThreadPool& pool, const Op& op) {
   check(op);
+  if (flashgpt::testing::on_gpu()) return flashgpt::testing::run_on_gpu(op);
   const std::size_t bytes = scratch_bytes(cpu_target(pool.size()), op);
   constexpr std::size_t kGuard = 64;
   std::vector<float> memory(bytes / 4 + 2 + 2 * kGuard, kNan);
@@ -193,6 +195,7 @@ template <class Op> void launch_guarded(ThreadPool& pool, const Op& op) {
 // compare with where the reference is smaller, for gradients that cancel to zero (a query that sees one key).
 inline void expect_near(const std::string& what, const Tensor& got, const Tensor& want, double tolerance, double floor = 1e-3) {
   const std::vector<double> a = values(got), r = values(want);
+  tolerance *= flashgpt::testing::gpu_slack();
   double worst = 0, largest = 0, error2 = 0, norm2 = 0;
   std::int64_t bad = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {

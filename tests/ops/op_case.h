@@ -14,6 +14,7 @@
 #include "core/cpu/simd.h"
 #include "core/run.h"
 #include "core/step_scalars.h"
+#include "on_gpu.h"
 #include "ops/check.h"
 
 namespace flashgpt::testing {
@@ -106,6 +107,7 @@ template <class Op> std::vector<std::pair<std::string, Tensor>> outputs(const Op
 
 template <class Op> void run_op(ThreadPool& pool, const Op& op) {
   check(op);
+  if (on_gpu()) return run_on_gpu(op);
   Target target = cpu_target(pool.size());
   const std::size_t bytes = scratch_bytes(target, op), guard = 64;
   std::vector<double> memory(bytes / 8 + 1 + 2 * guard / 8);
@@ -128,6 +130,7 @@ inline std::vector<Isa> instruction_sets() {
 // fp32 against double: |a - b| <= tolerance * (largest |b| of the tensor, at least floor).
 inline void expect_close(const std::string& name, const Tensor& a, const Tensor& b, double tolerance, double floor = 1e-3) {
   double largest = floor;
+  tolerance *= gpu_slack();
   for (std::int64_t i = 0; i < b.numel(); ++i) largest = std::max(largest, std::abs(b.as<double>()[i]));
   for (std::int64_t i = 0; i < b.numel(); ++i)
     ASSERT_NEAR(a.as<float>()[i], b.as<double>()[i], tolerance * largest) << name << " " << b.shape.str() << " at " << i;

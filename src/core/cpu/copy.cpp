@@ -1,4 +1,4 @@
-// Copies and fills on the CPU, where host and device memory are the same.
+// Fills on the CPU.
 #include "core/copy.h"
 
 #include <algorithm>
@@ -7,27 +7,9 @@
 namespace flashgpt {
 namespace {
 
-void check_copy(const Context& ctx, const char* what, const Tensor& t, const void* host) {
-  require(t.contiguous(), what, ": tensor of shape ", t.shape.str(), " is not contiguous");
-  require(t.device == ctx.target.device, what, ": tensor lies on another device than the context");
-  require(t.numel() == 0 || (t.data && (ctx.recording() || host)), what, ": tensor of shape ", t.shape.str(), " or host address is null");
-  if (!ctx.recording() && ctx.target.device.kind != DeviceKind::kCpu)
-    throw Error(ErrorCode::kDevice, cat(what, ": no CUDA copy in this build"));
-}
-
 constexpr std::int64_t kBlock = 1 << 18;  // bytes a task
 
 }  // namespace
-
-void upload(Context& ctx, const Tensor& t, const void* src) {
-  check_copy(ctx, "upload", t, src);
-  if (!ctx.recording() && t.bytes() > 0) std::memcpy(t.data, src, t.bytes());
-}
-
-void download(Context& ctx, const Tensor& t, void* dst) {
-  check_copy(ctx, "download", t, dst);
-  if (!ctx.recording() && t.bytes() > 0) std::memcpy(dst, t.data, t.bytes());
-}
 
 void check(const Fill& op) {
   require(op.y.contiguous(), "fill: y of shape ", op.y.shape.str(), " is not contiguous");

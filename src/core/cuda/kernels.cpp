@@ -7,6 +7,7 @@
 #include <mutex>
 #include <thread>
 
+#include "core/cuda/call.h"
 #include "flashgpt/error.h"
 
 namespace flashgpt::cuda {
@@ -102,8 +103,9 @@ int multiprocessors() {
 std::string current_arch() {
   int device = 0;
   check(driver().cuCtxGetDevice(&device), "device");
-  const int c = capability(device);
-  return cat("sm_", c, c == 90 ? "a" : "");
+  return arch_of(capability(device));
 }
+
+std::string arch_of(int capability) { return cat("sm_", capability, capability == 90 ? "a" : ""); }
 
 }  // namespace flashgpt::cuda

@@ -1,0 +1,124 @@
+// The fp32 attention kernels, host side.
+#include "attention/cuda/arguments.h"
+#include "attention/problem.h"
+#include "core/cuda/call.h"
+
+namespace flashgpt::attention {
+namespace {
+
+using cuda::blocks_for;
+
+constexpr const char* kFile = "attention/cuda/simt.cuh";
+
+simt::Rows rows(const Tensor& t, bool varlen) {
+  const View<float> v = rows_view<float>(t, varlen);
+  return {v.data, v.sequence, v.row, v.head};
+}
+simt::Rows lse_rows(const Tensor& t, bool varlen) {
+  const View<float> v = lse_view<float>(t, varlen);
+  return {v.data, v.sequence, v.row, v.head};
+}
+
+template <class Op> simt::Arguments arguments_of(const Op& op, const Problem& p) {
+  require(p.head_dim <= 256 && p.v_head_dim <= 256, Op::kName, ": head_dim = ", std::max(p.head_dim, p.v_head_dim),
+          ", expected at most 256 on a GPU");
+  return {.q = rows(op.q, p.varlen),
+          .k = rows(op.k, p.varlen),
+          .v = rows(op.v, p.varlen),
+          .o = rows(op.o, p.varlen),
+          .dout = {},
+          .dq = {},
+          .dk = {},
+          .dv = {},
+          .lse = lse_rows(op.lse, p.varlen),
+          .dlse = {},
+          .delta = nullptr,
+          .cu_q = p.cu_q,
+          .cu_k = p.cu_k,
+          .used_q = p.used_q,
+          .used_k = p.used_k,
+          .slopes = p.slopes,
+          .slopes_batch_stride = p.slopes_batch_stride,
+          .slopes_first = p.slopes_first,
+          .total_heads = p.total_heads,
+          .head_offset = p.head_offset,
+          .batch = p.batch,
+          .max_q = p.max_q,
+          .max_k = p.max_k,
+          .total_q = p.total_q,
+          .total_k = p.total_k,
+          .heads = p.heads,
+          .kv_heads = p.kv_heads,
+          .group = p.group,
+          .head_dim = p.head_dim,
+          .v_head_dim = p.v_head_dim,
+          .varlen = p.varlen,
+          .alibi = p.alibi,
+          .mask = p.mask,
+          .scale = p.scale,
+          .softcap = p.softcap};
+}
+
+int padded_dim(const Problem& p) {
+  int dim = 32;
+  while (dim < p.head_dim || dim < p.v_head_dim) dim *= 2;
+  return dim;
+}
+
+// `tiles` and `scores`: how many of each lie in shared memory.
+void call(CudaStream s, const char* name, int dim, int block, Index grid, int tiles, int scores, const simt::Arguments& a) {
+  if (grid == 0) return;
+  const cuda::Kernel& k = cuda::kernel({.file = kFile,
+                                        .expression = cat("flashgpt::attention::simt::", name, "<", dim, ", ", block, ">"),
+                                        .arch = cuda::arch_of(s.capability),
+                                        .options = {}});
+  cuda::launch(k,
+               {.grid = static_cast<unsigned>(grid),
+                .block = simt::kThreads,
+                .shared_bytes = simt::shared_bytes(dim, block, tiles, scores),
+                .stream = s.stream},
+               a);
+}
+
+void clear_tail(CudaStream s, const simt::Rows& r, const simt::Rows& lse, const std::int32_t* cu, Index total, Index batch, Index heads,
+                Index columns) {
+  cuda::call(s, kFile, "flashgpt::attention::simt::clear_tail", static_cast<unsigned>(total),
+             simt::TailArguments{.rows = r, .lse = lse, .cu = cu, .batch = batch, .heads = heads, .columns = columns}, 64);
+}
+
+}  // namespace
+
+void launch(CudaStream s, const Forward& op, Scratch) {
+  const Problem p = problem_of(op);
+  const simt::Arguments a = arguments_of(op, p);
+  const int dim = padded_dim(p), block = dim <= 128 ? 64 : 32;
+  call(s, "forward", dim, block, blocks_for(p.max_q, block) * p.heads * p.batch, 2, 1, a);
+  if (p.varlen) clear_tail(s, a.o, a.lse, a.cu_q, p.total_q, p.batch, p.heads, p.v_head_dim);
+}
+
+std::size_t cuda_scratch_bytes(const Target&, const Backward& op) {
+  const Problem p = problem_of(op);
+  return static_cast<std::size_t>(p.total_q * p.heads) * sizeof(float);
+}
+
+void launch(CudaStream s, const Backward& op, Scratch scratch) {
+  const Problem p = problem_of(op);
+  simt::Arguments a = arguments_of(op, p);
+  a.dout = rows(op.dout, p.varlen);
+  a.dq = rows(op.dq, p.varlen);
+  a.dk = rows(op.dk, p.varlen);
+  a.dv = rows(op.dv, p.varlen);
+  a.dlse = lse_rows(op.dlse, p.varlen);
+  a.delta = static_cast<float*>(scratch.data);
+  const int dim = padded_dim(p), block = dim <= 128 ? 32 : 16;
+  cuda::call(s, kFile, "flashgpt::attention::simt::row_delta", blocks_for(p.total_q * p.heads, simt::kThreads / 32), a, simt::kThreads);
+  call(s, "backward_keys", dim, block, blocks_for(p.max_k, block) * p.kv_heads * p.batch, 4, 1, a);
+  call(s, "backward_queries", dim, block, blocks_for(p.max_q, block) * p.heads * p.batch, 4, 1, a);
+  if (p.varlen) {
+    clear_tail(s, a.dq, {}, a.cu_q, p.total_q, p.batch, p.heads, p.head_dim);
+    clear_tail(s, a.dk, {}, a.cu_k, p.total_k, p.batch, p.kv_heads, p.head_dim);
+    clear_tail(s, a.dv, {}, a.cu_k, p.total_k, p.batch, p.kv_heads, p.v_head_dim);
+  }
+}
+
+}  // namespace flashgpt::attention
