@@ -1,12 +1,13 @@
 #include "cli/settings.h"
 
+#include "core/cuda/gpu.h"
 #include "core/gemm.h"
 
 namespace flashgpt::cli {
 
 void add_machine_options(OptionTable& table, Settings& s) {
   table.title("", "Machine");
-  table.add({.key = "backend", .field = &s.backend, .help = "where to compute: auto or cpu"});
+  table.add({.key = "backend", .field = &s.backend, .help = "where to compute: auto (the CPU, in this version), cpu or cuda"});
   table.add({.key = "threads", .field = &s.threads, .help = "CPU threads", .min = 0, .words = {{"auto", 0}}});
 }
 
@@ -177,8 +178,12 @@ void read_settings(OptionTable& table, const Arguments& arguments, Settings& s) 
 }
 
 Target target_of(const Settings& s) {
-  if (s.backend == "cuda") throw Error(ErrorCode::kDevice, "backend = cuda: this build computes on the CPU only");
-  require(s.backend == "auto" || s.backend == "cpu", "backend = ", s.backend, ", expected auto or cpu");
+  if (s.backend == "cuda") {
+    Target gpu = cuda::gpu_target(0);
+    gpu.threads = 1;
+    return gpu;
+  }
+  require(s.backend == "auto" || s.backend == "cpu", "backend = ", s.backend, ", expected auto, cpu or cuda");
   return cpu_target(s.threads > 0 ? static_cast<int>(s.threads) : default_threads());
 }
 
