@@ -110,6 +110,31 @@ def trained(folder, sample):
         yield name, Tokenizer.from_str(json.dumps(j))
 
 
+def learned(program, folder, text, named, size=4000):
+    """Whether the tokenizers learned here and there have the same pieces and merges."""
+    same = True
+    for name, hf in named:
+        if name in ("llama2", "mistral"):
+            continue
+        pre, hf = hf.pre_tokenizer, Tokenizer(models.BPE())  # without added tokens, which it would cut out of the text
+        hf.pre_tokenizer = pre
+        start = time.time()
+        hf.train_from_iterator([text], trainers.BpeTrainer(vocab_size=size, min_frequency=2, show_progress=False,
+                                                           initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+        theirs_seconds = time.time() - start
+        theirs = json.loads(hf.to_str())["model"]
+        out = os.path.join(folder, "learned.json")
+        args = [program, "learn", os.path.join(folder, "learn"), out, str(size + 1), name, "1"]
+        seconds = float(subprocess.run(args, check=True, capture_output=True, text=True).stdout.split()[0])
+        with open(out, encoding="utf-8") as f:
+            mine = json.load(f)["model"]
+        ok = mine["vocab"] == theirs["vocab"] and [tuple(m.split(" ")) for m in mine["merges"]] == [tuple(m) for m in theirs["merges"]]
+        print("%-10s learned %d pieces from %.1f MB: %s   %.1f s here, %.1f s there" %
+              (name, len(mine["vocab"]), len(text.encode()) / 1e6, "the same" if ok else "DIFFERENT", seconds, theirs_seconds))
+        same &= ok
+    return same
+
+
 def run(program, tokenizer, text, how, threads, folder):
     ids = os.path.join(folder, "ids")
     out = subprocess.run([program, tokenizer, text, ids, how, str(threads)], check=True, capture_output=True, text=True).stdout
@@ -149,7 +174,12 @@ def main():
         for file in args.tokenizers:
             named.append((os.path.basename(os.path.dirname(os.path.abspath(file))), file))
         if not named:
-            for name, t in trained(folder, text[:4 << 20].splitlines(keepends=True)):
+            small = list(trained(folder, text[:4 << 20].splitlines(keepends=True)))
+            sample = normalizers.NFC().normalize_str(text[:4 << 20])  # no normalizer when learning here
+            with open(path("learn"), "w", encoding="utf-8", newline="") as f:
+                f.write(sample)
+            same &= learned(args.program, folder, sample, small)
+            for name, t in small:
                 os.makedirs(path(name))
                 t.save(path(name + "/tokenizer.json"))
                 named.append((name, path(name + "/tokenizer.json")))

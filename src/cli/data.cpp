@@ -12,6 +12,8 @@ namespace flashgpt::cli {
 
 int data(const std::vector<std::string>& args) {
   PrepareOptions options{.out = "data"};
+  std::string tokenizer;
+  std::int64_t threads = 0;
   OptionTable table;
   table.title("", "Options");
   table.add({.key = "out", .field = &options.out, .help = "folder for shards, tokenizer and meta.json"});
@@ -28,6 +30,26 @@ int data(const std::vector<std::string>& args) {
              .help = "a shard ends with the document that reaches this",
              .min = 1,
              .size = true});
+  table.add({.key = "vocab_size",
+             .field = &options.vocab_size,
+             .help = "learn a byte-level BPE of so many ids from the text; else a token is a byte",
+             .min = 0,
+             .size = false,
+             .words = {{"bytes", 0}}});
+  table.add({.key = "words",
+             .field = choice(options.words),
+             .help = "how the BPE that is learned cuts text into words: as this model's tokenizer does",
+             .words = {{"gpt2", static_cast<int>(SplitRule::kGpt2)},
+                       {"llama3", static_cast<int>(SplitRule::kLlama3)},
+                       {"qwen2", static_cast<int>(SplitRule::kQwen2)},
+                       {"qwen3.5", static_cast<int>(SplitRule::kQwen35)}}});
+  table.add({.key = "tokenizer", .field = &tokenizer, .help = "a tokenizer.json, or a model folder with one, to take instead"});
+  table.add({.key = "learn_bytes",
+             .field = &options.learn_bytes,
+             .help = "text that the BPE is learned from; of more, a sample spread over all of it",
+             .min = 1,
+             .size = true});
+  table.add({.key = "threads", .field = &threads, .help = "CPU threads", .min = 0, .words = {{"auto", 0}}});
   table.add({.key = "binary", .field = &options.binary, .help = "take files with NUL bytes too"});
   const bool known = !args.empty() && args[0] == "prepare";
   const Arguments arguments = table.split({args.begin() + known, args.end()});
@@ -40,6 +62,12 @@ int data(const std::vector<std::string>& args) {
   }
   if (!known) throw Error(ErrorCode::kUsage, "data: unknown action '" + args[0] + "', expected prepare");
   table.apply(arguments);
+  if (!tokenizer.empty()) {
+    if (options.vocab_size > 0)
+      throw Error(ErrorCode::kUsage, "data prepare: --tokenizer takes one as it is and --vocab-size learns one: expected one of the two");
+    options.tokenizer = Tokenizer::load(tokenizer);
+  }
+  options.threads = static_cast<int>(threads);
   options.inputs = arguments.positionals;
   if (options.inputs.empty()) {
     const Corpus corpus = default_corpus();

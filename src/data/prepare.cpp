@@ -10,7 +10,12 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 
+#include "core/threads.h"
+#include "data/tokenizer/bpe_training.h"
+#include "data/tokenizer/encode_stream.h"
+#include "data/tokenizer/tokenizer_json.h"
 #include "flashgpt/error.h"
 
 namespace flashgpt {
@@ -19,10 +24,12 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::size_t kBlock = std::size_t{1} << 20;         // text encoded at a time
+constexpr std::size_t kBlock = std::size_t{1} << 20;  // text encoded at a time
+constexpr const char* kEndOfText = "<|endoftext|>";
 constexpr std::size_t kProbe = std::size_t{64} << 10;        // beginning of a file: is it text, which side
 constexpr std::int64_t kCutSearch = std::int64_t{64} << 10;  // how far back from a cut a newline is looked for
-constexpr std::int64_t kFewDocuments = 2;                    // on either side: fewer, and ends are held out instead
+constexpr std::int64_t kBytePieces = 256, kMostIds = 4'000'000;
+constexpr std::int64_t kFewDocuments = 2;  // on either side: fewer, and ends are held out instead
 
 struct Document {
   InputFile file;
@@ -177,22 +184,45 @@ std::string skipped_text(const std::vector<Skipped>& skipped) {
   return text.empty() ? ": it has no files" : text + ")";
 }
 
+// Learns a tokenizer from what is trained on; of more than learn_bytes, from blocks chosen by a hash, all over it.
+Tokenizer learn_tokenizer(const std::vector<Document>& documents, const PrepareOptions& options, ThreadPool& pool, PrepareReport& report) {
+  for (const Document& d : documents) report.learned_of += d.cut;
+  const double share = static_cast<double>(options.learn_bytes) / static_cast<double>(std::max<std::int64_t>(1, report.learned_of));
+  WordCounter counter(options.words, pool);
+  std::string buffer;
+  for (const Document& d : documents) {
+    TextFile file(d.file.path);
+    require(static_cast<bool>(file), "cannot read ", d.file.path, ": ", std::strerror(errno));
+    for (std::int64_t at = 0; at < d.cut; at += static_cast<std::int64_t>(kBlock)) {
+      if (share < 1 && side(checksum64(std::as_bytes(std::span(&at, 1)), d.hash)) >= share) {
+        counter.end_document();
+        continue;
+      }
+      file.seek(at);
+      const std::string_view text = file.read(buffer, std::min(kBlock, static_cast<std::size_t>(d.cut - at)));
+      counter.append(text);
+      report.learned_bytes += static_cast<std::int64_t>(text.size());
+    }
+    counter.end_document();
+  }
+  const LearnedBpe bpe = learn_bpe(counter.finish(), options.vocab_size - 1);
+  return Tokenizer::parse(byte_level_json(options.words, bpe.pieces, bpe.merges, kEndOfText), "the tokenizer that was learned");
+}
+
+enum Part : std::uint8_t { kTrain, kVal };
+
 // The shards of one side.
 class Side {
  public:
-  Side(const PrepareOptions& options, const char* name, SplitInfo& out) : options_(options), name_(name), out_(out) {}
+  Side(const PrepareOptions& options, const Tokenizer& tokenizer, const char* name, SplitInfo& out)
+      : options_(options), tokenizer_(tokenizer), name_(name), out_(out) {}
 
-  void append(std::string_view text) {
-    if (!writer_) writer_ = std::make_unique<ShardWriter>((fs::path(options_.out) / file_name()).string(), options_.tokenizer.info());
-    ids_.clear();
-    options_.tokenizer.encode(text, ids_);
-    writer_->append(ids_, static_cast<std::int64_t>(text.size()));
-    open_ = open_ || !text.empty();
+  void append(std::span<const std::int32_t> ids, std::int64_t text_bytes) {
+    if (!writer_) writer_ = std::make_unique<ShardWriter>((fs::path(options_.out) / file_name()).string(), tokenizer_.info());
+    writer_->append(ids, text_bytes);
   }
   void end_document() {
-    if (!open_) return;
     writer_->end_document();
-    open_ = false;
     if (writer_->tokens() >= options_.shard_tokens) end_shard();
   }
   void end_shard() {
@@ -209,11 +239,10 @@ class Side {
   }
 
   const PrepareOptions& options_;
+  const Tokenizer& tokenizer_;
   std::string name_;
   SplitInfo& out_;
   std::unique_ptr<ShardWriter> writer_;
-  std::vector<std::int32_t> ids_;
-  bool open_ = false;
 };
 
 void check(const PrepareOptions& o) {
@@ -221,10 +250,14 @@ void check(const PrepareOptions& o) {
   require(o.val_fraction >= 0 && o.val_fraction <= 0.5, "val_fraction = ", o.val_fraction, ", expected from 0 to 0.5");
   require(o.max_bytes >= 0, "max_bytes = ", o.max_bytes, ", expected a number of bytes, or 0 for all");
   require(o.shard_tokens >= 1, "shard_tokens = ", o.shard_tokens, ", expected at least 1");
+  require(o.vocab_size == 0 || (o.vocab_size > kBytePieces && o.vocab_size <= kMostIds), "vocab_size = ", o.vocab_size, ", expected from ",
+          kBytePieces + 1, " (bytes and end-of-text) to ", kMostIds);
+  require(o.vocab_size == 0 || o.words != SplitRule::kNone, "words = none, expected a rule that cuts text into words");
+  require(o.learn_bytes >= 1, "learn_bytes = ", o.learn_bytes, ", expected at least 1");
 }
 
 void check_room(const PrepareOptions& o, std::int64_t bytes, std::int64_t documents) {
-  const std::int64_t needed = (bytes + documents) * token_width(o.tokenizer.vocab_size()) + 8 * documents;
+  const std::int64_t needed = (bytes + documents) * token_width(std::max(o.vocab_size, o.tokenizer.vocab_size())) + 8 * documents;
   const auto room = static_cast<std::int64_t>(free_bytes(o.out));
   require(room >= needed, "too little room in ", o.out, ": the shards need ", needed, " bytes and ", room,
           " are free; choose another folder or give max_bytes");
@@ -263,30 +296,38 @@ PrepareReport prepare(const PrepareOptions& options) {
   std::error_code ec;
   fs::remove(fs::path(options.out) / kMetaFile, ec);  // until the new one is there, the folder holds no data set
 
+  ThreadPool pool(options.threads > 0 ? options.threads : default_threads(), false);
+  const Tokenizer tokenizer = options.vocab_size > 0 ? learn_tokenizer(documents, options, pool, report) : options.tokenizer;
   DatasetInfo& info = report.info;
-  info.tokenizer = options.tokenizer.info();
-  Side train(options, "train", info.train), val(options, "val", info.val);
+  info.tokenizer = tokenizer.info();
+  Side train(options, tokenizer, "train", info.train), val(options, tokenizer, "val", info.val);
+  EncodeStream stream(tokenizer, pool, [&](std::span<const std::int32_t> ids, std::int64_t text_bytes, bool ends, int tag) {
+    Side& side = tag == kTrain ? train : val;
+    side.append(ids, text_bytes);
+    if (ends) side.end_document();
+  });
   std::string buffer;
   for (const Document& d : documents) {
     TextFile file(d.file.path);
     require(static_cast<bool>(file), "cannot read ", d.file.path, ": ", std::strerror(errno));
     for (std::int64_t at = 0; at < d.bytes;) {
       const std::int64_t part_end = at < d.cut ? d.cut : d.bytes;
+      if (at == d.cut) stream.end_document(kTrain);
       const std::string_view text = file.read(buffer, std::min(kBlock, static_cast<std::size_t>(part_end - at)));
       if (text.empty()) break;  // the file became shorter meanwhile
-      (at < d.cut ? train : val).append(text);
+      stream.append(text, at < d.cut ? kTrain : kVal);
       at += static_cast<std::int64_t>(text.size());
       done += static_cast<std::int64_t>(text.size());
       if (options.progress) options.progress(done, total);
     }
-    train.end_document();
-    val.end_document();
+    stream.end_document(d.cut == d.bytes ? kTrain : kVal);
   }
+  stream.finish();
   train.end_shard();
   val.end_shard();
   require(info.train.tokens > 0, "all text was held out: val_fraction = ", options.val_fraction, ", expected less");
 
-  options.tokenizer.save(options.out);
+  tokenizer.save(options.out);
   write_meta(options.out, info);
   remove_left_overs(options.out, info);
   return report;
@@ -303,7 +344,15 @@ std::string summary(const PrepareReport& r) {
   for (const Skipped& s : r.skipped) text += cat("left out    ", s.files, " ", s.reason, ", such as ", s.example, "\n");
   char checksum[17];
   std::snprintf(checksum, sizeof checksum, "%016llx", static_cast<unsigned long long>(r.info.checksum()));
-  return text + cat("tokenizer   ", r.info.tokenizer.name, ", ", r.info.tokenizer.vocab_size, " ids\nchecksum    ", checksum, "\n");
+  text += cat("tokenizer   ", r.info.tokenizer.name, ", ", r.info.tokenizer.vocab_size, " ids");
+  if (r.learned_of > 0)
+    text += cat(", learned from ", r.learned_bytes < r.learned_of ? cat(r.learned_bytes, " of ") : "all ", r.learned_of,
+                " bytes of the training text");
+  const std::int64_t tokens = r.info.train.tokens + r.info.val.tokens - r.info.train.documents - r.info.val.documents;
+  const double bytes = static_cast<double>(r.info.train.text_bytes + r.info.val.text_bytes);
+  char rate[64];
+  std::snprintf(rate, sizeof rate, ", %.3g bytes a token", bytes / static_cast<double>(std::max<std::int64_t>(1, tokens)));
+  return text + rate + cat("\nchecksum    ", checksum, "\n");
 }
 
 }  // namespace flashgpt

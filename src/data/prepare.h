@@ -1,10 +1,13 @@
-// Text files to shards: `flashgpt data prepare`. Each file is a document, encoded as a stream, so memory grows with the number of files
-// alone.
+// Text files to shards: `flashgpt data prepare`. Each file is a document, encoded as a stream on all threads, so memory grows with the
+// number of files alone.
 //
 // Documents are held out for validation by a hash of their beginning and size, so equal files fall on one side. When documents are too few
 // for that to come near val_fraction, the end of every document is held out instead, cut after a newline where there is one.
 //
-// OUT/ gets train-00000.shard ..., val-00000.shard ..., tokenizer.json, and, last, meta.json, which names the shards (data/dataset.h).
+// With vocab_size, a tokenizer is learned first, from the text of training alone; of much text, from blocks spread over all of it.
+//
+// OUT/ gets train-00000.shard ..., val-00000.shard ..., tokenizer.json, tokenizer_config.json, and, last, meta.json, which names the shards
+// (data/dataset.h).
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -25,6 +28,10 @@ struct PrepareOptions {
   std::int64_t shard_tokens = 100000000;  // a shard ends with the document that reaches this
   bool binary = false;                    // take files with NUL bytes too
   Tokenizer tokenizer = Tokenizer::bytes();
+  std::int64_t vocab_size = 0;           // ids of a byte-level BPE to learn, end-of-text included (at least 257); 0: take `tokenizer`
+  SplitRule words = SplitRule::kLlama3;  // of the tokenizer that is learned
+  std::int64_t learn_bytes = std::int64_t{128} << 20;                   // of text that it is learned from, about
+  int threads = 0;                                                      // 0: all that this process may use
   std::function<void(std::int64_t done, std::int64_t total)> progress;  // bytes of text; may be empty
 };
 
@@ -32,7 +39,8 @@ struct PrepareReport {
   DatasetInfo info;            // what meta.json says
   bool ends_held_out = false;  // the end of each document, as documents were few
   std::vector<Skipped> skipped;
-  std::int64_t found_files = 0, found_bytes = 0;  // that were not skipped, before max_bytes
+  std::int64_t learned_bytes = 0, learned_of = 0;  // text that the tokenizer was learned from, and all that it might have been
+  std::int64_t found_files = 0, found_bytes = 0;   // that were not skipped, before max_bytes
 };
 
 // An Error says which input cannot be read, or that there is too little text.
