@@ -21,8 +21,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-HostBatch host_batch(const RowBuffers& b) { return {b.tokens, b.targets, b.positions, b.cu_seqlens}; }
-
 std::string blas_name(const Target& target) { return cat(blas_description(), ", ", name_of(target.isa)); }
 
 StepResult run_step(Engine& engine, const TrainConfig& c, StepRows& rows, const TrainLoader& loader, const TrainerState& state,
@@ -71,30 +69,6 @@ Json json_of(const ValidationEvent& v) {
 }
 
 }  // namespace
-
-ValidationEvent validate(Engine& engine, const EngineConfig& config, const Dataset& data, std::int64_t rows) {
-  const ValidationLoader loader(data.val(), config.context_len);
-  const std::int64_t batch = config.micro_batch, all = (loader.rows() + batch - 1) / batch;
-  const std::int64_t batches = rows > 0 ? std::min((rows + batch - 1) / batch, all) : all;
-  StepRows buffer(batch, batch, config.context_len);
-  ValidationEvent v;
-  double loss = 0;
-  std::int64_t bytes = 0;
-  for (std::int64_t i = 0; i < batches; ++i) {  // spread over the whole text when they do not cover it
-    if (stop_requested()) {
-      v.cut = true;
-      break;
-    }
-    const RowCounts counts = buffer.fill(loader, i * all / batches * batch);
-    loss += engine.evaluate(host_batch(buffer.micro(0)));
-    v.targets += counts.targets;
-    bytes += counts.text_bytes;
-  }
-  if (v.targets > 0) v.loss = loss / static_cast<double>(v.targets);
-  v.perplexity = std::exp(v.loss);
-  if (bytes > 0) v.bits_per_byte = loss / std::log(2.0) / static_cast<double>(bytes);
-  return v;
-}
 
 std::int64_t steps_in_time(const TrainConfig& config, const Target& target, ThreadPool& pool, const Dataset& data) {
   Engine engine(target, engine_config(config), pool);

@@ -9,6 +9,7 @@
 #include "data/dataset.h"
 #include "train/checkpoint.h"
 #include "train/config.h"
+#include "train/evaluation.h"
 
 namespace flashgpt {
 
@@ -21,13 +22,6 @@ struct StepEvent {
   std::int64_t skipped = 0;  // so far
   double eta_seconds = 0;
   std::uint64_t memory_bytes = 0;  // the arena
-};
-
-struct ValidationEvent {
-  std::int64_t step = 0;
-  double loss = 0, perplexity = 0, bits_per_byte = 0;
-  std::int64_t targets = 0;
-  bool cut = false;  // a stop signal came before the end of the rows asked for
 };
 
 struct RunEvents {
@@ -60,8 +54,5 @@ std::int64_t steps_in_time(const TrainConfig& config, const Target& target, Thre
 void require_new_run(const std::filesystem::path& run);
 
 RunResult train(const RunOptions& options, const Target& target, ThreadPool& pool, const Dataset& data, const RunEvents& events);
-
-// Mean loss over rows of the validation data, spread evenly over it; rows = 0: all.
-ValidationEvent validate(Engine& engine, const EngineConfig& config, const Dataset& data, std::int64_t rows);
 
 }  // namespace flashgpt
