@@ -83,7 +83,7 @@ int bench_train(const std::vector<std::string>& args) {
   read_settings(table, arguments, s);
   const Target target = target_of(s);
   if (s.train.micro_batch > 0 && !table.given("train_params.batch_size")) s.train.batch_size = s.train.micro_batch;
-  const TrainConfig c = resolve_settings(table, s, target, nullptr, free_host_memory());
+  const TrainConfig c = resolve_settings(table, s, target, nullptr, free_memory(target));
   const std::unique_ptr<ThreadPool> pool = pool_of(target);
   Trace trace;
   AnonymousPeak memory;

@@ -9,6 +9,30 @@
 
 namespace flashgpt::cli {
 
+namespace {
+
+struct KnownGpu {
+  const char* name;
+  int capability, multiprocessors;
+  std::int64_t mebibytes;  // as the driver counts them
+};
+constexpr KnownGpu kGpus[] = {{"h200", 90, 132, 143771},   {"h100", 90, 132, 81559},     {"a100-80", 80, 108, 81920},
+                              {"a100-40", 80, 108, 40960}, {"rtx5090", 120, 170, 32607}, {"rtx4090", 89, 128, 24564},
+                              {"rtx3090", 86, 82, 24576}};
+
+// The one with so much memory; an unknown size is an A100's generation.
+Target gpu_with(std::int64_t bytes) {
+  KnownGpu gpu{"", 80, 108, 0};
+  for (const KnownGpu& g : kGpus)
+    if (g.mebibytes << 20 == bytes) gpu = g;
+  return {.device = {DeviceKind::kCuda, 0},
+          .compute_capability = gpu.capability,
+          .multiprocessors = gpu.multiprocessors,
+          .memory_bytes = bytes};
+}
+
+}  // namespace
+
 int plan(const std::vector<std::string>& args) {
   Settings s;
   OptionTable table;
@@ -21,6 +45,16 @@ int plan(const std::vector<std::string>& args) {
              .size = true,
              .words = {{"free", 0}},
              .in_file = false});
+  std::int64_t gpu = 0;
+  Option known{.key = "gpu",
+               .field = &gpu,
+               .help = "plan for this GPU, or one with so many bytes; it need not be here",
+               .min = 0,
+               .size = true,
+               .words = {{"none", 0}},
+               .in_file = false};
+  for (const KnownGpu& g : kGpus) known.words.push_back({g.name, g.mebibytes << 20});
+  table.add(known);
   Arguments arguments = table.split(args);
   if (arguments.help) {
     std::printf("usage: flashgpt plan [CONFIG.yaml] [--preset NAME] [section.key=value ...]\n\n%s", table.help().c_str());
@@ -28,10 +62,10 @@ int plan(const std::vector<std::string>& args) {
   }
   arguments.configs.insert(arguments.configs.end(), arguments.positionals.begin(), arguments.positionals.end());
   read_settings(table, arguments, s);
-  const Target target = target_of(s);
+  const Target target = gpu == 0 ? target_of(s) : gpu_with(gpu);
   std::optional<Dataset> data;
   if (!s.data.empty()) data.emplace(Dataset::open(s.data, Verify::kSizes));
-  const std::int64_t free = memory > 0 ? memory : free_host_memory();
+  const std::int64_t free = memory > 0 ? memory : free_memory(target);
   TrainConfig c;
   int code = 0;
   try {

@@ -187,6 +187,13 @@ Target target_of(const Settings& s) {
   return cpu_target(s.threads > 0 ? static_cast<int>(s.threads) : default_threads());
 }
 
+std::string description(const Target& target) {
+  if (target.device.kind == DeviceKind::kCpu)
+    return cat(target.threads, target.threads == 1 ? " thread, " : " threads, ", name_of(target.isa));
+  return cat("GPU of compute capability ", target.compute_capability / 10, ".", target.compute_capability % 10, ", ",
+             target.multiprocessors, " multiprocessors");
+}
+
 std::unique_ptr<ThreadPool> pool_of(const Target& target) {
   blas_self_test();
   return std::make_unique<ThreadPool>(target.threads, claim_cpus());

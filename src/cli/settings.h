@@ -28,6 +28,8 @@ void read_settings(OptionTable& table, const Arguments& arguments, Settings& s);
 
 // The machine that the settings ask for. Error(kDevice) for a backend that this build or machine does not have.
 Target target_of(const Settings& s);
+// "2 threads, avx2"; "GPU of compute capability 9.0, 132 multiprocessors".
+std::string description(const Target& target);
 std::unique_ptr<ThreadPool> pool_of(const Target& target);
 
 // The training with every automatic choice made. data: its vocabulary, unless the user gave one; may be null. free_memory: bytes that the

@@ -116,19 +116,19 @@ int train(const std::vector<std::string>& args) {
       require(Tokenizer::load(init_from).hash() == data.tokenizer().hash(), "data was prepared with another tokenizer than that of ",
               init_from);
   }
-  s.train = resolve_settings(table, s, target, &data, free_host_memory());
+  s.train = resolve_settings(table, s, target, &data, free_memory(target));
   if (s.train.max_seconds > 0 && !goes_on) {
     s.train.steps = steps_in_time(s.train, target, *pool, data);
     if (!table.given("train_params.warmup_steps")) s.train.warmup_steps.reset();
-    s.train = resolve(s.train, target, free_host_memory());
+    s.train = resolve(s.train, target, free_memory(target));
     say(cat(s.train.steps, " steps fit in ", s.train.max_seconds, " s"));
   }
   s.train.max_seconds = 0;
 
   const EngineConfig engine = engine_config(s.train);
   say(cat(count_text(static_cast<double>(count(parameters(s.train.model)))), " parameters, ", s.train.batch_size, " x ",
-          s.train.context_len, " tokens a step, ", target.threads, " threads, ", name_of(target.isa), ", ",
-          bytes_text(Engine::plan(target, engine).total_bytes()), " of memory planned"));
+          s.train.context_len, " tokens a step, ", description(target), ", ", bytes_text(Engine::plan(target, engine).total_bytes()),
+          " of memory planned"));
 
   catch_stop_signals();
   Progress progress(2);

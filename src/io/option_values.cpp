@@ -34,7 +34,7 @@ template <class T> std::optional<T> parse_all(const std::string& text) {
 template <class T> struct Optional : std::false_type { using Value = T; };
 template <class T> struct Optional<std::optional<T>> : std::true_type { using Value = T; };
 
-const std::pair<std::string, int>* word_of(const Option& option, std::string_view text) {
+const std::pair<std::string, std::int64_t>* word_of(const Option& option, std::string_view text) {
   for (const auto& word : option.words)
     if (word.first == text) return &word;
   return nullptr;

@@ -52,12 +52,13 @@ struct Option {
   double min = -std::numeric_limits<double>::infinity(), max = std::numeric_limits<double>::infinity();  // inclusive
   bool above_min = false;                                                                                // min itself is excluded
   bool size = false;  // a whole number that may be written with K, M, G, T (powers of 1000) or KiB, MiB, GiB, TiB (of 1024)
-  std::vector<std::pair<std::string, int>> words;  // a choice's words with their numbers; a number's words for special values ("auto", 0)
-  std::string absent;                              // optional fields: the word that means "not set"
-  std::string flag;                                // empty: "--" and the name in kebab case
-  std::string bare;                                // text fields: the value when the flag stands alone; empty: it needs one
-  std::string value_name;                          // in --help; empty: N, X, SIZE, TEXT or the words
-  bool in_file = true;                             // false: only a flag (where to write, what to resume)
+  std::vector<std::pair<std::string, std::int64_t>>
+      words;               // a choice's words with their numbers; a number's words for special values ("auto", 0)
+  std::string absent;      // optional fields: the word that means "not set"
+  std::string flag;        // empty: "--" and the name in kebab case
+  std::string bare;        // text fields: the value when the flag stands alone; empty: it needs one
+  std::string value_name;  // in --help; empty: N, X, SIZE, TEXT or the words
+  bool in_file = true;     // false: only a flag (where to write, what to resume)
 };
 
 struct Setting {

@@ -7,9 +7,10 @@
 namespace flashgpt {
 namespace {
 
-// More tokens than this in a micro-batch make no product faster on a CPU, they only take memory.
-constexpr std::int64_t kMicroBatchTokens = 8192;
-constexpr double kMemoryShare = 0.85;  // of what is free, for the arena
+// More tokens than this in a micro-batch make no product faster, they only take memory.
+constexpr std::int64_t kCpuMicroBatchTokens = 8192, kGpuMicroBatchTokens = 65536;
+constexpr std::int64_t kDriverBytes = std::int64_t{600} << 20;  // an H200's context with its libraries
+constexpr double kMemoryShare = 0.85;                           // of what is free, for the arena
 
 std::int64_t read_number(const char* path) {
   std::int64_t n = -1;
@@ -55,6 +56,11 @@ std::int64_t free_host_memory() {
   const std::int64_t limit = read_number("/sys/fs/cgroup/memory.max"), used = read_number("/sys/fs/cgroup/memory.current");
   if (limit > 0 && used >= 0) free = free < 0 ? limit - used : std::min(free, limit - used);
   return std::max<std::int64_t>(free, 0);
+}
+
+std::int64_t free_memory(const Target& target) {
+  if (target.device.kind == DeviceKind::kCpu) return free_host_memory();
+  return std::max<std::int64_t>(target.memory_bytes - kDriverBytes, 0);
 }
 
 EngineConfig engine_config(const TrainConfig& c) {
@@ -120,12 +126,13 @@ TrainConfig resolve(TrainConfig c, const Target& target, std::int64_t free_memor
     t.recompute = level;
     return static_cast<std::int64_t>(Engine::plan(target, engine_config(t)).total_bytes());
   };
+  const std::int64_t most_tokens = target.device.kind == DeviceKind::kCpu ? kCpuMicroBatchTokens : kGpuMicroBatchTokens;
   std::int64_t smallest = 0;
   // A smaller micro-batch costs little, recomputation costs up to a third of the work: try the former first.
   for (Recompute level : {Recompute::kNone, Recompute::kAct, Recompute::kMlp, Recompute::kBlock}) {
     if (c.recompute && level != *c.recompute) continue;
     for (std::int64_t rows = c.batch_size; rows >= 1; --rows) {
-      if (c.micro_batch > 0 ? rows != c.micro_batch : c.batch_size % rows != 0 || (rows > 1 && rows * c.context_len > kMicroBatchTokens))
+      if (c.micro_batch > 0 ? rows != c.micro_batch : c.batch_size % rows != 0 || (rows > 1 && rows * c.context_len > most_tokens))
         continue;
       smallest = bytes_of(rows, level);
       if (smallest > budget) continue;

@@ -51,6 +51,8 @@ double default_learning_rate(std::int64_t parameters);
 
 // Bytes that a new process may still take without swapping: the smaller of the system's and the cgroup's.
 std::int64_t free_host_memory();
+// Bytes that a run on this target may take: of the host what is free, of a GPU all but what the driver's context keeps.
+std::int64_t free_memory(const Target& target);
 
 Recompute recompute_named(const std::string& name);
 const char* name_of(Recompute r);
