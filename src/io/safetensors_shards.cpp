@@ -67,7 +67,7 @@ ShardedReader::ShardedReader(const fs::path& folder) {
     require(value.is_string(), path_, ": weight_map: ", name, " is ", compact_json(value), ", expected a file's name");
     const std::string file = value.get<std::string>();
     require(!file.empty() && file != "." && file != ".." && file.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos, path_,
-            ": weight_map: ", name, " is in '", file, "', expected the name of a file of the same folder");
+            ": weight_map: ", name, " is in ", compact_json(value), ", expected the name of a file of the same folder");
     const auto [at, is_new] = known.try_emplace(file, files_.size());
     if (is_new) {
       files_.push_back(std::make_unique<SafetensorsFile>(folder / file));

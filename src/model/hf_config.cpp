@@ -8,6 +8,7 @@ namespace flashgpt {
 namespace {
 
 constexpr const char* kVersion = "5.0.0";  // the transformers release whose names these are
+constexpr std::int64_t kMptRatio = 4;      // of the MLP's width; transformers does not look at expansion_ratio
 constexpr const char *kSliding = "sliding_attention", *kFull = "full_attention";
 
 // The formats of gpt2 and mpt know the number of heads and the width only.
@@ -91,8 +92,8 @@ Json llama_config(const ModelConfig& c) {
 }
 
 Json mpt_config(const ModelConfig& c) {
-  require(c.mlp_hidden % c.width == 0, "model.mlp_hidden = ", c.mlp_hidden, ": the mpt format has a whole ratio to width = ", c.width,
-          " only");
+  require(c.mlp_hidden == kMptRatio * c.width, "model.mlp_hidden = ", c.mlp_hidden, ": the mpt format has ", kMptRatio,
+          " x width = ", kMptRatio * c.width, " only");
   require_plain_heads(c);
   return {{"architectures", {"MptForCausalLM"}},
           {"model_type", "mpt"},
@@ -101,7 +102,7 @@ Json mpt_config(const ModelConfig& c) {
           {"d_model", c.width},
           {"n_layers", c.layers},
           {"n_heads", c.heads},
-          {"expansion_ratio", c.mlp_hidden / c.width},
+          {"expansion_ratio", kMptRatio},
           {"layer_norm_epsilon", c.norm_eps},
           {"no_bias", true},
           {"emb_pdrop", 0.0},
@@ -251,9 +252,7 @@ void read_mpt(const Reader& j, ModelConfig& c) {
   c.width = j.needed("d_model");
   c.layers = j.needed("n_layers");
   c.heads = j.needed("n_heads");
-  const std::int64_t ratio = j.get<std::int64_t>("expansion_ratio", 4);
-  require(ratio > 0 && ratio <= 1024 && c.width <= 1 << 20, j.what(), ": expansion_ratio = ", ratio, " of d_model = ", c.width);
-  c.mlp_hidden = c.width * ratio;
+  c.mlp_hidden = c.width <= INT64_MAX / kMptRatio ? kMptRatio * c.width : 0;
   c.norm_eps = j.get("layer_norm_epsilon", 1e-5);
   j.only("no_bias", true);
   j.absent("logit_scale");

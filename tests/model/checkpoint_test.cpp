@@ -24,6 +24,7 @@ struct Folder {
 ModelConfig tiny(Family family) {
   ModelConfig c{.family = family, .layers = 2, .width = 32, .heads = 4, .mlp_hidden = 64, .vocab_size = 37, .context_len = 16};
   if (family == Family::kLlama) c.kv_heads = 2;
+  if (family == Family::kMpt) c.mlp_hidden = 128;
   return complete(c);
 }
 

@@ -19,6 +19,30 @@ ModelConfig tiny(Family family) {
   return c;
 }
 
+struct Variant {
+  const char* name;
+  ModelConfig model;
+};
+void PrintTo(const Variant& v, std::ostream* out) { *out << v.name; }
+
+std::vector<Variant> variants() {
+  const ModelConfig llama = tiny(Family::kLlama);
+  ModelConfig llama3 = llama, mistral = llama, qwen2 = llama, qwen3 = llama;
+  llama3.head_dim = 6;
+  llama3.tie_embeddings = 1;
+  llama3.rope_scaling = RopeScaling::kLlama3;
+  llama3.rope_factor = 8;
+  llama3.rope_original_context = 16;
+  llama3.rope_theta = 300;
+  mistral.window = 3;
+  qwen2.qkv_bias = true;
+  qwen3.qk_norm = true;
+  qwen3.head_dim = 10;
+  qwen3.window = 5;
+  return {{"gpt2", tiny(Family::kGpt2)}, {"llama", llama}, {"llama3", llama3}, {"mistral", mistral}, {"qwen2", qwen2}, {"qwen3", qwen3},
+          {"mpt", tiny(Family::kMpt)}};
+}
+
 // Two rows of random tokens, cut in documents; some targets are ignored.
 struct Data {
   std::vector<std::int32_t> tokens, targets, positions, cu_seqlens;
@@ -66,12 +90,11 @@ Gradients gradients(const EngineConfig& config, int threads, const Data& data) {
   return r;
 }
 
-class EachFamily : public testing::TestWithParam<Family> {};
-INSTANTIATE_TEST_SUITE_P(Gpt, EachFamily, testing::Values(Family::kGpt2, Family::kLlama, Family::kMpt),
-                         [](const auto& info) { return std::string(name_of(info.param)); });
+class EachFamily : public testing::TestWithParam<Variant> {};
+INSTANTIATE_TEST_SUITE_P(Gpt, EachFamily, testing::ValuesIn(variants()), [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(EachFamily, GradientsMatchFiniteDifferences) {
-  const EngineConfig config{.model = tiny(GetParam()), .micro_batch = kRows, .context_len = kLength};
+  const EngineConfig config{.model = GetParam().model, .micro_batch = kRows, .context_len = kLength};
   const Data data(kRows);
   ThreadPool pool(2, false);
   Engine engine(cpu_target(2), config, pool);
@@ -108,7 +131,7 @@ TEST_P(EachFamily, GradientsMatchFiniteDifferences) {
 }
 
 TEST_P(EachFamily, RecomputeLevelsAndThreadsGiveTheSameBits) {
-  EngineConfig config{.model = tiny(GetParam()), .micro_batch = kRows, .context_len = kLength};
+  EngineConfig config{.model = GetParam().model, .micro_batch = kRows, .context_len = kLength};
   const Data data(kRows);
   const Gradients base = gradients(config, 1, data);
   for (Recompute level : {Recompute::kNone, Recompute::kAct, Recompute::kMlp, Recompute::kBlock})
@@ -124,8 +147,8 @@ TEST_P(EachFamily, RecomputeLevelsAndThreadsGiveTheSameBits) {
 
 TEST_P(EachFamily, AccumulationEqualsOneBatch) {
   const Data data(4, 3);
-  const Gradients whole = gradients({.model = tiny(GetParam()), .micro_batch = 4, .context_len = kLength}, 2, data);
-  const EngineConfig config{.model = tiny(GetParam()), .micro_batch = 1, .context_len = kLength};
+  const Gradients whole = gradients({.model = GetParam().model, .micro_batch = 4, .context_len = kLength}, 2, data);
+  const EngineConfig config{.model = GetParam().model, .micro_batch = 1, .context_len = kLength};
   ThreadPool pool(2, false);
   Engine engine(cpu_target(2), config, pool);
   engine.initialise_weights(5);
@@ -150,7 +173,7 @@ TEST_P(EachFamily, AccumulationEqualsOneBatch) {
 }
 
 TEST_P(EachFamily, StandardAttentionGivesTheSameLoss) {
-  EngineConfig config{.model = tiny(GetParam()), .micro_batch = kRows, .context_len = kLength};
+  EngineConfig config{.model = GetParam().model, .micro_batch = kRows, .context_len = kLength};
   const Data data(kRows);
   const Gradients flash = gradients(config, 2, data);
   config.attention = attention::Implementation::kStandard;
