@@ -17,6 +17,7 @@ int generate(const std::vector<std::string>& args);
 int eval(const std::vector<std::string>& args);
 int plan(const std::vector<std::string>& args);
 int bench(const std::vector<std::string>& args);
+int report(const std::vector<std::string>& args);
 int doctor(const std::vector<std::string>& args);
 int version(const std::vector<std::string>& args);
 

@@ -16,9 +16,10 @@ const Command kCommands[] = {
     {"data", "prepare text for training: flashgpt data prepare PATH... --out DIR", flashgpt::cli::data},
     {"train", "train a model: flashgpt train --data PATH --out RUN", flashgpt::cli::train},
     {"generate", "continue a text: flashgpt generate MODEL --prompt TEXT", flashgpt::cli::generate},
-    {"eval", "loss, perplexity and bits per byte of a model: flashgpt eval MODEL --data DIR", flashgpt::cli::eval},
+    {"eval", "loss, perplexity and bits per byte of a model, by context: flashgpt eval MODEL PATH...", flashgpt::cli::eval},
     {"plan", "the memory that a training needs, to the byte: flashgpt plan CONFIG.yaml", flashgpt::cli::plan},
     {"bench", "measure: flashgpt bench attention | train", flashgpt::cli::bench},
+    {"report", "one HTML page about a run: flashgpt report RUN", flashgpt::cli::report},
     {"doctor", "check this machine: what it gives a training, and what to do where it falls short", flashgpt::cli::doctor},
     {"version", "version, instruction set and libraries", flashgpt::cli::version},
 };
