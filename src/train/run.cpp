@@ -6,9 +6,11 @@
 
 #include "core/gemm.h"
 #include "data/loader.h"
+#include "io/event_file.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "io/log.h"
+#include "io/process.h"
 #include "model/checkpoint.h"
 #include "model/hf_config.h"
 #include "train/signals.h"
@@ -99,7 +101,12 @@ std::int64_t steps_in_time(const TrainConfig& config, const Target& target, Thre
 }
 
 void require_new_run(const fs::path& run) {
-  require(!exists(run / "train.jsonl"), run.string(), ": holds a run already; use --resume to go on with it, or another --out");
+  require(!exists(run / "checkpoints") && !exists(run / "final"), run.string(),
+          ": holds a run already; use --resume to go on with it, or another --out");
+}
+
+void require_resumable(const fs::path& run) {
+  require(exists(run / "config.yaml") && exists(run / "checkpoints"), run.string(), ": there is no run to go on with here");
 }
 
 RunResult train(const RunOptions& options, const Target& target, ThreadPool& pool, const Dataset& data, const RunEvents& events) {
@@ -125,7 +132,7 @@ RunResult train(const RunOptions& options, const Target& target, ThreadPool& poo
             "data: the checkpoint was trained on other data than this; give the data it had, or start "
             "anew with --init-from ",
             from->folder.string());
-    require(saved.seed == c.seed, "train_params.seed = ", c.seed, ", but the checkpoint was trained with ", saved.seed);
+    require(saved.seed == c.seed, "seed = ", c.seed, ", but the checkpoint was trained with ", saved.seed);
     require(saved.context_len == 0 || saved.context_len == c.context_len, "train_params.context_len = ", c.context_len,
             ", but the checkpoint counts rows of ", saved.context_len, " tokens; to change it, start anew with --init-from ",
             from->folder.string());
@@ -143,10 +150,14 @@ RunResult train(const RunOptions& options, const Target& target, ThreadPool& poo
   }
 
   make_directories(run);
-  write_atomic(run / "config.yaml", options.config_text);
-  cut_log(run / "train.jsonl", state.step);
+  if (state.step <= c.steps) write_atomic(run / "config.yaml", options.config_text);  // else nothing is trained, and the run stays as it is
+  if (from)
+    cut_log(run / "train.jsonl", state.step);
+  else
+    remove_tree(run / "train.jsonl");
   JsonLines log(run / "train.jsonl");
   log.write(compact_json(start_line(c, engine, data, state, target)));
+  EventFile board(run, state.step + 1);
 
   StepRows rows(c.batch_size, c.micro_batch, c.context_len);
   const TrainLoader loader(data.train(), c.context_len, c.seed);
@@ -174,8 +185,10 @@ RunResult train(const RunOptions& options, const Target& target, ThreadPool& poo
     v.step = state.step;
     result.validation = v;
     if (v.cut) return;
-    log.write(compact_json(json_of(result.validation)));
-    events.validation(result.validation);
+    log.write(compact_json(json_of(v)));
+    board.write(v.step,
+                {{"validation/loss", v.loss}, {"validation/perplexity", v.perplexity}, {"validation/bits_per_byte", v.bits_per_byte}});
+    events.validation(v);
   };
 
   const std::int64_t first_step = state.step;
@@ -207,14 +220,22 @@ RunResult train(const RunOptions& options, const Target& target, ThreadPool& poo
                                   {"grad_norm", e.grad_norm},
                                   {"tokens_per_second", e.tokens_per_second},
                                   {"tokens", state.tokens},
-                                  {"skipped", e.skipped}}));
+                                  {"skipped", e.skipped},
+                                  {"resident_bytes", process_memory().resident}}));
+      board.write(e.step, {{"train/loss", e.loss},
+                           {"train/learning_rate", e.learning_rate},
+                           {"train/grad_norm", e.grad_norm},
+                           {"train/tokens_per_second", e.tokens_per_second},
+                           {"train/tokens", static_cast<double>(state.tokens)},
+                           {"train/skipped", static_cast<double>(e.skipped)}});
       events.step(e);
     }
     if (state.skipped_in_row >= c.max_skips) {
-      throw Error(ErrorCode::kFailure, cat("step ", state.step, ": ", state.skipped_in_row,
-                                           " steps in a row had a loss or gradient that is not finite; "
-                                           "stopped without saving. The weights before them are in ",
-                                           (run / "checkpoints").string(), "; a lower learning rate (now ", rate, ") may help"));
+      throw Error(ErrorCode::kFailure,
+                  cat("step ", state.step, ": ", state.skipped_in_row, state.skipped_in_row == 1 ? " step" : " steps",
+                      " in a row had a loss or gradient that is not finite; stopped without saving. ",
+                      saved_step >= 0 ? cat("The last checkpoint is of step ", saved_step) : "There is no checkpoint yet",
+                      "; a lower learning rate (now ", rate, ") may help"));
     }
     if (!r.skipped) prune();
     const bool last = state.step == c.steps;

@@ -1,6 +1,7 @@
 // A training run: the loop over steps with validation, log, checkpoints, resume and signals. It speaks to its face (the command line)
 // through events.
-//   RUN/config.yaml  RUN/train.jsonl  RUN/checkpoints/  RUN/final/
+//   RUN/config.yaml  RUN/train.jsonl  RUN/checkpoints/  RUN/final/  and RUN/events.out.tfevents.* for TensorBoard, one a
+//   sitting
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -50,8 +51,10 @@ struct RunResult {
 // made once; a resumed run has it in its configuration.
 std::int64_t steps_in_time(const TrainConfig& config, const Target& target, ThreadPool& pool, const Dataset& data);
 
-// An Error when the folder holds a run already.
+// An Error when the folder holds a run already: checkpoints or a final model. What a start that failed left is no run.
 void require_new_run(const std::filesystem::path& run);
+// An Error when there is no run to go on with.
+void require_resumable(const std::filesystem::path& run);
 
 RunResult train(const RunOptions& options, const Target& target, ThreadPool& pool, const Dataset& data, const RunEvents& events);
 
