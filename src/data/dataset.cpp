@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "data/prepare_state.h"
 #include "flashgpt/error.h"
 #include "io/json.h"
 
@@ -90,7 +91,7 @@ std::uint64_t DatasetInfo::checksum() const {
   return sum.value();
 }
 
-void write_meta(const std::string& folder, const DatasetInfo& info) {
+void write_meta(const std::string& folder, const DatasetInfo& info, const OrderedJson& report) {
   OrderedJson j{{"format", kFormat}, {"version", kVersion}, {"checksum", hex(info.checksum())}};
   j["tokenizer"] = OrderedJson{{"name", info.tokenizer.name},
                                {"vocab_size", info.tokenizer.vocab_size},
@@ -98,7 +99,30 @@ void write_meta(const std::string& folder, const DatasetInfo& info) {
                                {"hash", hex(info.tokenizer.hash)}};
   j["train"] = json_of(info.train);
   j["val"] = json_of(info.val);
+  j["report"] = report;
   write_atomic(meta_path(folder), pretty_json(j));
+}
+
+void write_prepare_state(const std::string& folder, const PrepareState& state) {
+  const OrderedJson j{{"fingerprint", hex(state.fingerprint)}, {"train", json_of(state.train)}, {"val", json_of(state.val)}};
+  write_atomic(folder + "/" + kPrepareStateFile, pretty_json(j));
+}
+
+PrepareState read_prepare_state(const std::string& folder, std::uint64_t fingerprint) {
+  const std::string path = folder + "/" + kPrepareStateFile;
+  PrepareState state{.fingerprint = fingerprint};
+  try {
+    if (!exists(path)) return state;
+    const Json j = parse_json(read_file(path), path);
+    if (from_hex(j.at("fingerprint").get<std::string>()) != fingerprint) return state;
+    PrepareState found{.fingerprint = fingerprint, .train = split_of(j.at("train")), .val = split_of(j.at("val"))};
+    for (const SplitInfo* split : {&found.train, &found.val})
+      for (const ShardEntry& s : split->shards)
+        if (Shard::open(folder + "/" + s.file).info().checksum != s.info.checksum) return state;
+    return found;
+  } catch (const std::exception&) {  // damaged, of another release, a shard is missing: all is made anew
+    return state;
+  }
 }
 
 DatasetInfo read_meta(const std::string& folder) {

@@ -2,7 +2,7 @@
 //   {"format": "flashgpt-data", "version": 1, "checksum": "16 hex digits",
 //    "tokenizer": {"name", "vocab_size", "end_of_text", "hash"},
 //    "train": {"tokens", "documents", "text_bytes", "shards": [{"file", "tokens", "documents", "text_bytes", "checksum"}]}, "val": the
-//    same}
+//    same, "report": {"lengths", "skipped", ...}}
 // Only shards that meta.json names are read, so what an earlier call left there does no harm.
 #pragma once
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "data/shard.h"
+#include "io/json.h"
 
 namespace flashgpt {
 
@@ -33,7 +34,8 @@ struct DatasetInfo {
   std::uint64_t checksum() const;
 };
 
-void write_meta(const std::string& folder, const DatasetInfo& info);
+// report: an object for people and tools, "report" in the file; nothing here reads it.
+void write_meta(const std::string& folder, const DatasetInfo& info, const OrderedJson& report);
 DatasetInfo read_meta(const std::string& folder);
 
 // Loaders refer to its streams: open it before them and do not move it.

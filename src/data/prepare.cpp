@@ -2,21 +2,22 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
-#include <cerrno>
-#include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <memory>
-#include <optional>
+#include <nlohmann/json.hpp>
 #include <span>
+#include <utility>
 
 #include "core/threads.h"
+#include "data/hold_out.h"
+#include "data/prepare_state.h"
+#include "data/survey.h"
 #include "data/tokenizer/bpe_training.h"
 #include "data/tokenizer/encode_stream.h"
 #include "data/tokenizer/tokenizer_json.h"
 #include "flashgpt/error.h"
+#include "io/text.h"
 
 namespace flashgpt {
 
@@ -24,158 +25,10 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::size_t kBlock = std::size_t{1} << 20;  // text encoded at a time
 constexpr const char* kEndOfText = "<|endoftext|>";
-constexpr std::size_t kProbe = std::size_t{64} << 10;        // beginning of a file: is it text, which side
-constexpr std::int64_t kCutSearch = std::int64_t{64} << 10;  // how far back from a cut a newline is looked for
 constexpr std::int64_t kBytePieces = 256, kMostIds = 4'000'000;
-constexpr std::int64_t kFewDocuments = 2;  // on either side: fewer, and ends are held out instead
 
-struct Document {
-  InputFile file;
-  std::int64_t bytes = 0;  // taken, from the beginning
-  std::uint64_t hash = 0;  // of its beginning and size
-  std::int64_t cut = 0;    // bytes of training; the rest is held out
-};
-
-class TextFile {
- public:
-  explicit TextFile(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "rb")) {}
-  ~TextFile() {
-    if (file_) std::fclose(file_);
-  }
-  TextFile(const TextFile&) = delete;
-  TextFile& operator=(const TextFile&) = delete;
-
-  explicit operator bool() const { return file_ != nullptr; }
-  void seek(std::int64_t to) { require(fseeko(file_, to, SEEK_SET) == 0, "cannot read ", path_, ": ", std::strerror(errno)); }
-  // Up to n bytes; fewer at the end of the file.
-  std::string_view read(std::string& buffer, std::size_t n) {
-    buffer.resize(n);
-    errno = 0;
-    const std::size_t got = std::fread(buffer.data(), 1, n, file_);
-    require(got == n || !std::ferror(file_), "cannot read ", path_, ": ", std::strerror(errno));
-    return {buffer.data(), got};
-  }
-
- private:
-  std::string path_;
-  std::FILE* file_;
-};
-
-// Looks into each file: empty, unreadable and binary ones are left out, the others get the hash that decides their side.
-class Finder {
- public:
-  Finder(const PrepareOptions& options, PrepareReport& report) : options_(options), report_(report) {}
-
-  std::vector<Document> documents() {
-    FileList list = find_files(options_.inputs, options_.filter, options_.out);
-    report_.skipped = std::move(list.skipped);
-    std::vector<std::size_t> order(list.files.size());
-    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-    // A sample takes documents from everywhere, not the first folders.
-    if (options_.max_bytes > 0)
-      std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return name_hash(list, a) < name_hash(list, b); });
-
-    std::vector<std::pair<std::size_t, Document>> taken;
-    std::int64_t room = options_.max_bytes > 0 ? options_.max_bytes : INT64_MAX;
-    for (std::size_t i : order) {
-      if (room == 0) break;
-      if (std::optional<Document> d = look(list.files[i])) {
-        d->bytes = std::min(d->bytes, room);
-        room -= d->bytes;
-        taken.emplace_back(i, std::move(*d));
-      }
-    }
-    std::sort(taken.begin(), taken.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-    for (const InputFile& f : list.files) report_.found_bytes += f.size;
-    report_.found_files = static_cast<std::int64_t>(list.files.size());
-    std::vector<Document> out;
-    for (auto& [i, d] : taken) out.push_back(std::move(d));
-    return out;
-  }
-
- private:
-  static std::uint64_t name_hash(const FileList& list, std::size_t i) { return checksum64(list.files[i].name); }
-
-  std::optional<Document> look(const InputFile& f) {
-    const auto skip = [&](const char* reason) {
-      add_skipped(report_.skipped, reason, f.path);
-      return std::nullopt;
-    };
-    if (f.size == 0) return skip("empty");
-    TextFile file(f.path);
-    if (!file) {
-      require(!f.named, "cannot read ", f.path, ": ", std::strerror(errno), ", expected a readable text file");
-      return skip("not readable");
-    }
-    const std::string_view head = file.read(buffer_, kProbe);
-    if (head.empty()) return skip("empty");
-    if (!options_.binary && head.find('\0') != head.npos) {
-      require(
-          !f.named, f.path,
-          " has NUL bytes, so it is binary or UTF-16: convert it (iconv -f UTF-16 -t UTF-8), or take it as it is with the binary option");
-      return skip("binary");
-    }
-    return Document{
-        .file = f, .bytes = f.size, .hash = checksum64(head) ^ std::rotl(static_cast<std::uint64_t>(f.size) * 0x9E3779B97F4A7C15u, 31)};
-  }
-
-  const PrepareOptions& options_;
-  PrepareReport& report_;
-  std::string buffer_;
-};
-
-double side(std::uint64_t hash) { return static_cast<double>((hash * 0xD6E8FEB86659FD93u) >> 11) * 0x1p-53; }
-
-// Where the training part of a document ends: after the last newline before the wanted place, else between two characters.
-std::int64_t cut_of(const Document& d, double val_fraction) {
-  if (d.bytes < 2) return d.bytes;
-  const double wanted = static_cast<double>(d.bytes) * (1 - val_fraction);
-  const std::int64_t at = std::clamp(static_cast<std::int64_t>(std::llround(wanted)), std::int64_t{1}, d.bytes - 1);
-  // Not so far back that more than twice the fraction would be held out.
-  const std::int64_t from = std::max({std::int64_t{0}, at - kCutSearch, at - std::max(d.bytes - at, std::int64_t{1})});
-  TextFile file(d.file.path);
-  require(static_cast<bool>(file), "cannot read ", d.file.path, ": ", std::strerror(errno));
-  std::string buffer;
-  file.seek(from);
-  const std::string_view text = file.read(buffer, static_cast<std::size_t>(at - from + 1));  // and the first byte that is held out
-  if (static_cast<std::int64_t>(text.size()) != at - from + 1) return at;
-  const std::size_t newline = text.substr(0, text.size() - 1).rfind('\n');
-  if (newline != text.npos) return from + static_cast<std::int64_t>(newline) + 1;
-  std::int64_t cut = at;
-  while (cut > from + 1 && at - cut < 3 && (static_cast<unsigned char>(text[static_cast<std::size_t>(cut - from)]) & 0xC0) == 0x80) --cut;
-  return cut;
-}
-
-// Chooses each document's cut. Returns whether ends are held out.
-bool split(std::vector<Document>& documents, double val_fraction) {
-  std::int64_t total = 0, held = 0, held_documents = 0;
-  for (Document& d : documents) {
-    const bool val = side(d.hash) < val_fraction;
-    d.cut = val ? 0 : d.bytes;
-    total += d.bytes;
-    if (val) held += d.bytes, ++held_documents;
-  }
-  if (val_fraction == 0) return false;
-  const double share = static_cast<double>(held) / static_cast<double>(total);
-  const auto count = static_cast<std::int64_t>(documents.size());
-  if (held_documents >= kFewDocuments && count - held_documents >= kFewDocuments && share >= val_fraction / 2 && share <= 2 * val_fraction)
-    return false;
-  held = 0;
-  for (Document& d : documents) {
-    d.cut = cut_of(d, val_fraction);
-    held += d.bytes - d.cut;
-  }
-  if (held > 0) return true;
-  // Documents of one byte cannot be cut.
-  require(count > 1, "the text is too short to hold some of it out (", total, total == 1 ? " byte" : " bytes",
-          "): give more text, or val_fraction = 0 to train without validation");
-  std::min_element(documents.begin(), documents.end(), [](const Document& a, const Document& b) {
-    return side(a.hash) < side(b.hash);
-  })->cut = 0;
-  return false;
-}
+SourceOptions source_of(const PrepareOptions& o) { return {.format = o.format, .text_key = o.text_key, .binary = o.binary}; }
 
 // " (left out: 3 empty, such as a.txt; ...)"
 std::string skipped_text(const std::vector<Skipped>& skipped) {
@@ -184,34 +37,37 @@ std::string skipped_text(const std::vector<Skipped>& skipped) {
   return text.empty() ? ": it has no files" : text + ")";
 }
 
-// Learns a tokenizer from what is trained on; of more than learn_bytes, from blocks chosen by a hash, all over it.
-Tokenizer learn_tokenizer(const std::vector<Document>& documents, const PrepareOptions& options, ThreadPool& pool, PrepareReport& report) {
-  for (const Document& d : documents) report.learned_of += d.cut;
-  const double share = static_cast<double>(options.learn_bytes) / static_cast<double>(std::max<std::int64_t>(1, report.learned_of));
+// Learns a tokenizer from what is trained on; of more than learn_bytes, from parts chosen by a hash, all over it.
+Tokenizer learn_tokenizer(const Survey& survey, const HeldOut& held_out, const PrepareOptions& options, ThreadPool& pool,
+                          PrepareReport& report) {
+  const double share = static_cast<double>(options.learn_bytes) / static_cast<double>(std::max<std::int64_t>(1, held_out.train_bytes));
   WordCounter counter(options.words, pool);
-  std::string buffer;
-  for (const Document& d : documents) {
-    TextFile file(d.file.path);
-    require(static_cast<bool>(file), "cannot read ", d.file.path, ": ", std::strerror(errno));
-    for (std::int64_t at = 0; at < d.cut; at += static_cast<std::int64_t>(kBlock)) {
-      if (share < 1 && side(checksum64(std::as_bytes(std::span(&at, 1)), d.hash)) >= share) {
-        counter.end_document();
-        continue;
-      }
-      file.seek(at);
-      const std::string_view text = file.read(buffer, std::min(kBlock, static_cast<std::size_t>(d.cut - at)));
-      counter.append(text);
-      report.learned_bytes += static_cast<std::int64_t>(text.size());
-    }
-    counter.end_document();
-  }
+  std::uint64_t document = 0;
+  std::int64_t at = 0;
+  const Visitor visitor{.begin =
+                            [&](const SurveyedFile& f, std::size_t n) {
+                              document = f.documents[n].hash;
+                              at = 0;
+                            },
+                        .text =
+                            [&](std::string_view text, bool held) {
+                              if (held) return;
+                              const bool taken = share >= 1 || fraction_of(checksum64(std::as_bytes(std::span(&at, 1)), document)) < share;
+                              at += static_cast<std::int64_t>(text.size());
+                              report.learned_of += static_cast<std::int64_t>(text.size());
+                              if (!taken) return counter.end_document();
+                              counter.append(text);
+                              report.learned_bytes += static_cast<std::int64_t>(text.size());
+                            },
+                        .end = [&](bool) { counter.end_document(); }};
+  walk(survey, held_out, source_of(options), options.split == SplitMode::kChapters, visitor);
   const LearnedBpe bpe = learn_bpe(counter.finish(), options.vocab_size - 1);
   return Tokenizer::parse(byte_level_json(options.words, bpe.pieces, bpe.merges, kEndOfText), "the tokenizer that was learned");
 }
 
 enum Part : std::uint8_t { kTrain, kVal };
 
-// The shards of one side.
+// The shards of one side, after those in `out`, which an earlier call finished.
 class Side {
  public:
   Side(const PrepareOptions& options, const Tokenizer& tokenizer, const char* name, SplitInfo& out)
@@ -221,9 +77,11 @@ class Side {
     if (!writer_) writer_ = std::make_unique<ShardWriter>((fs::path(options_.out) / file_name()).string(), tokenizer_.info());
     writer_->append(ids, text_bytes);
   }
-  void end_document() {
+  bool end_document() {  // whether a shard ended with it
     writer_->end_document();
-    if (writer_->tokens() >= options_.shard_tokens) end_shard();
+    if (writer_->tokens() < options_.shard_tokens) return false;
+    end_shard();
+    return true;
   }
   void end_shard() {
     if (!writer_) return;
@@ -249,6 +107,7 @@ void check(const PrepareOptions& o) {
   require(!o.out.empty(), "out = '', expected the folder for the shards");
   require(o.val_fraction >= 0 && o.val_fraction <= 0.5, "val_fraction = ", o.val_fraction, ", expected from 0 to 0.5");
   require(o.max_bytes >= 0, "max_bytes = ", o.max_bytes, ", expected a number of bytes, or 0 for all");
+  require(!o.text_key.empty(), "text_key = '', expected the key of the text in a line of JSON");
   require(o.shard_tokens >= 1, "shard_tokens = ", o.shard_tokens, ", expected at least 1");
   require(o.vocab_size == 0 || (o.vocab_size > kBytePieces && o.vocab_size <= kMostIds), "vocab_size = ", o.vocab_size, ", expected from ",
           kBytePieces + 1, " (bytes and end-of-text) to ", kMostIds);
@@ -256,19 +115,20 @@ void check(const PrepareOptions& o) {
   require(o.learn_bytes >= 1, "learn_bytes = ", o.learn_bytes, ", expected at least 1");
 }
 
-void check_room(const PrepareOptions& o, std::int64_t bytes, std::int64_t documents) {
-  const std::int64_t needed = (bytes + documents) * token_width(std::max(o.vocab_size, o.tokenizer.vocab_size())) + 8 * documents;
+void check_room(const PrepareOptions& o, const Survey& survey) {
+  const std::int64_t cuts = o.split == SplitMode::kNone ? 0 : 2 * survey.bytes / o.max_document;
+  const std::int64_t documents = survey.documents + cuts;
+  const std::int64_t needed = (survey.bytes + documents) * token_width(std::max(o.vocab_size, o.tokenizer.vocab_size())) + 8 * documents;
   const auto room = static_cast<std::int64_t>(free_bytes(o.out));
   require(room >= needed, "too little room in ", o.out, ": the shards need ", needed, " bytes and ", room,
           " are free; choose another folder or give max_bytes");
 }
 
-// Shards of an earlier call that the new meta.json does not name, and what one that was killed left half written.
-void remove_left_overs(const std::string& folder, const DatasetInfo& info) {
+// Shards of an earlier call that are not in these lists, and what one that was killed left half written.
+void remove_left_overs(const std::string& folder, const SplitInfo& train, const SplitInfo& val) {
   const auto named = [&](const std::string& file) {
     const auto is = [&](const ShardEntry& s) { return s.file == file; };
-    return std::any_of(info.train.shards.begin(), info.train.shards.end(), is) ||
-           std::any_of(info.val.shards.begin(), info.val.shards.end(), is);
+    return std::any_of(train.shards.begin(), train.shards.end(), is) || std::any_of(val.shards.begin(), val.shards.end(), is);
   };
   std::error_code ec;
   for (const auto& entry : fs::directory_iterator(folder, ec)) {
@@ -279,80 +139,196 @@ void remove_left_overs(const std::string& folder, const DatasetInfo& info) {
   }
 }
 
+// Everything that decides the shards.
+std::uint64_t fingerprint_of(const PrepareOptions& o, const Survey& survey, const HeldOut& held_out, const Tokenizer& tokenizer) {
+  Checksum64 sum(tokenizer.hash());
+  const auto add = [&](auto value) { sum.update(std::as_bytes(std::span(&value, 1))); };
+  add(o.shard_tokens);
+  add(static_cast<std::int64_t>(o.split));
+  add(o.split == SplitMode::kNone ? std::int64_t{0} : o.max_document);
+  add(static_cast<std::int64_t>(held_out.ends));
+  for (const SurveyedFile& f : survey.files) {
+    add(static_cast<std::int64_t>(text_kind(f.file.name)));
+    for (const SurveyedDocument& d : f.documents) add(d.hash), add(d.bytes);
+  }
+  sum.update(std::as_bytes(std::span(held_out.train)));
+  return sum.value();
+}
+
+std::string document_name(const SurveyedFile& f, std::size_t n) {
+  return f.documents.size() == 1 ? f.file.path : cat(f.file.path, " #", n + 1);
+}
+
+// Reads all documents again, cut into pieces; out(text, part) gets their text, end(part) the end of each.
+template <class Text, class End>
+void each_piece(const Survey& survey, const HeldOut& held_out, const PrepareOptions& options, Text&& out, End&& end) {
+  std::string name;
+  TextKind kind{};
+  std::int64_t done = 0, at = 0, part_begin = 0;  // at: in the document
+  bool open = false;
+  const auto splitter_of = [&](Part part) {
+    Splitter::Sink sink{.text = [&out, part](std::string_view text) { out(text, part); }, .end_piece = [&end, part] { end(part); }};
+    if (options.on_cut)
+      sink.cut = [&](Cut cut) {
+        cut.offset += part_begin;
+        options.on_cut(name, cut);
+      };
+    return Splitter(options.split, options.max_document, std::move(sink));
+  };
+  std::array<Splitter, 2> splitters{splitter_of(kTrain), splitter_of(kVal)};
+  const Visitor visitor{.begin =
+                            [&](const SurveyedFile& f, std::size_t n) {
+                              if (options.on_cut) name = document_name(f, n);
+                              kind = text_kind(f.file.name);
+                              at = 0;
+                            },
+                        .text =
+                            [&](std::string_view text, bool held) {
+                              Splitter& splitter = splitters[held ? kVal : kTrain];
+                              if (!std::exchange(open, true)) {
+                                part_begin = at;
+                                splitter.begin(kind);
+                              }
+                              splitter.append(text);
+                              at += static_cast<std::int64_t>(text.size());
+                              done += static_cast<std::int64_t>(text.size());
+                              if (options.progress) options.progress(done, survey.bytes);
+                            },
+                        .end =
+                            [&](bool held) {
+                              splitters[held ? kVal : kTrain].end();
+                              open = false;
+                            }};
+  walk(survey, held_out, source_of(options), options.split == SplitMode::kChapters, visitor);
+}
+
+void encode(const PrepareOptions& options, const Survey& survey, const HeldOut& held_out, PrepareReport& report) {
+  ThreadPool pool(options.threads > 0 ? options.threads : default_threads(), false);
+  const Tokenizer tokenizer = options.vocab_size > 0 ? learn_tokenizer(survey, held_out, options, pool, report) : options.tokenizer;
+  PrepareState state = read_prepare_state(options.out, fingerprint_of(options, survey, held_out, tokenizer));
+  report.resumed_shards = static_cast<std::int64_t>(state.train.shards.size() + state.val.shards.size());
+  std::array<std::int64_t, 2> finished{state.train.documents, state.val.documents};  // pieces that need not be encoded again
+  remove_left_overs(options.out, state.train, state.val);
+
+  Side train(options, tokenizer, "train", state.train), val(options, tokenizer, "val", state.val);
+  EncodeStream stream(tokenizer, pool, [&](std::span<const std::int32_t> ids, std::int64_t text_bytes, bool ends, int tag) {
+    Side& side = tag == kTrain ? train : val;
+    side.append(ids, text_bytes);
+    if (ends && side.end_document()) write_prepare_state(options.out, state);
+  });
+  each_piece(
+      survey, held_out, options,
+      [&](std::string_view text, Part part) {
+        if (finished[part] == 0) stream.append(text, part);
+      },
+      [&](Part part) {
+        if (finished[part] > 0)
+          --finished[part];
+        else
+          stream.end_document(part);
+      });
+  stream.finish();
+  train.end_shard();
+  val.end_shard();
+  report.info.tokenizer = tokenizer.info();
+  report.info.train = state.train;
+  report.info.val = state.val;
+  require(report.info.train.tokens > 0, "all text was held out: val_fraction = ", options.val_fraction, ", expected less");
+  for (const SplitInfo* split : {&state.train, &state.val})
+    for (const ShardEntry& entry : split->shards) {
+      const Shard shard = Shard::open((fs::path(options.out) / entry.file).string(), Verify::kSizes);
+      const std::span<const std::uint64_t> starts = shard.document_starts();
+      for (std::size_t i = 0; i < starts.size(); ++i) {
+        const auto end = i + 1 < starts.size() ? starts[i + 1] : static_cast<std::uint64_t>(entry.info.tokens);
+        report.lengths.add(static_cast<std::int64_t>(end - starts[i]) - 1);  // end-of-text is not counted
+      }
+    }
+  tokenizer.save(options.out);
+}
+
+double bytes_per_token(const DatasetInfo& info) {
+  const std::int64_t tokens = info.train.tokens + info.val.tokens - info.train.documents - info.val.documents;
+  return static_cast<double>(info.train.text_bytes + info.val.text_bytes) / static_cast<double>(std::max<std::int64_t>(1, tokens));
+}
+
+OrderedJson json_of(const PrepareReport& r, const PrepareOptions& o) {
+  OrderedJson skipped = OrderedJson::array();
+  for (const Skipped& s : r.skipped) skipped.push_back({{"reason", s.reason}, {"count", s.files}, {"example", s.example}});
+  constexpr const char* modes[] = {"none", "fixed", "chapters"};
+  OrderedJson j{{"files", r.found_files}, {"file_bytes", r.found_bytes}, {"documents", r.source_documents}};
+  j["split"] = modes[static_cast<int>(o.split)];
+  if (o.split != SplitMode::kNone) j["max_document"] = o.max_document;
+  j["ends_held_out"] = r.ends_held_out;
+  j["bytes_per_token"] = bytes_per_token(r.info);
+  j["lengths"] = lengths_json(r.lengths);
+  j["skipped"] = skipped;
+  return j;
+}
+
 }  // namespace
 
 PrepareReport prepare(const PrepareOptions& options) {
   check(options);
   PrepareReport report;
-  std::vector<Document> documents = Finder(options, report).documents();
-  require(!documents.empty(), "no text found in ", options.inputs.front(), options.inputs.size() > 1 ? " ..." : "",
+  FileList list = find_files(options.inputs, options.filter, options.out);
+  report.found_files = static_cast<std::int64_t>(list.files.size());
+  for (const InputFile& f : list.files) report.found_bytes += f.size;
+  const Survey found =
+      survey(list, {.source = source_of(options), .max_bytes = options.max_bytes, .keep_duplicates = !options.deduplicate});
+  report.skipped = std::move(list.skipped);
+  report.source_documents = found.documents;
+  require(found.documents > 0, "no text found in ", options.inputs.front(), options.inputs.size() > 1 ? " ..." : "",
           skipped_text(report.skipped));
-  report.ends_held_out = split(documents, options.val_fraction);
-
-  std::int64_t total = 0, done = 0;
-  for (const Document& d : documents) total += d.bytes;
+  const HeldOut held_out = hold_out(found, options.val_fraction);
+  report.ends_held_out = held_out.ends;
+  if (options.dry_run) {
+    report.dry_run = true;
+    std::array<std::int64_t, 2> length{};
+    each_piece(
+        found, held_out, options, [&](std::string_view text, Part part) { length[part] += static_cast<std::int64_t>(text.size()); },
+        [&](Part part) {
+          SplitInfo& split = part == kTrain ? report.info.train : report.info.val;
+          ++split.documents;
+          split.text_bytes += length[part];
+          report.lengths.add(std::exchange(length[part], 0));
+        });
+    return report;
+  }
   make_directories(options.out);
-  check_room(options, total, static_cast<std::int64_t>(documents.size()));
+  check_room(options, found);
   std::error_code ec;
   fs::remove(fs::path(options.out) / kMetaFile, ec);  // until the new one is there, the folder holds no data set
-
-  ThreadPool pool(options.threads > 0 ? options.threads : default_threads(), false);
-  const Tokenizer tokenizer = options.vocab_size > 0 ? learn_tokenizer(documents, options, pool, report) : options.tokenizer;
-  DatasetInfo& info = report.info;
-  info.tokenizer = tokenizer.info();
-  Side train(options, tokenizer, "train", info.train), val(options, tokenizer, "val", info.val);
-  EncodeStream stream(tokenizer, pool, [&](std::span<const std::int32_t> ids, std::int64_t text_bytes, bool ends, int tag) {
-    Side& side = tag == kTrain ? train : val;
-    side.append(ids, text_bytes);
-    if (ends) side.end_document();
-  });
-  std::string buffer;
-  for (const Document& d : documents) {
-    TextFile file(d.file.path);
-    require(static_cast<bool>(file), "cannot read ", d.file.path, ": ", std::strerror(errno));
-    for (std::int64_t at = 0; at < d.bytes;) {
-      const std::int64_t part_end = at < d.cut ? d.cut : d.bytes;
-      if (at == d.cut) stream.end_document(kTrain);
-      const std::string_view text = file.read(buffer, std::min(kBlock, static_cast<std::size_t>(part_end - at)));
-      if (text.empty()) break;  // the file became shorter meanwhile
-      stream.append(text, at < d.cut ? kTrain : kVal);
-      at += static_cast<std::int64_t>(text.size());
-      done += static_cast<std::int64_t>(text.size());
-      if (options.progress) options.progress(done, total);
-    }
-    stream.end_document(d.cut == d.bytes ? kTrain : kVal);
-  }
-  stream.finish();
-  train.end_shard();
-  val.end_shard();
-  require(info.train.tokens > 0, "all text was held out: val_fraction = ", options.val_fraction, ", expected less");
-
-  tokenizer.save(options.out);
-  write_meta(options.out, info);
-  remove_left_overs(options.out, info);
+  encode(options, found, held_out, report);
+  write_meta(options.out, report.info, json_of(report, options));
+  fs::remove(fs::path(options.out) / kPrepareStateFile, ec);
+  remove_left_overs(options.out, report.info.train, report.info.val);
   return report;
 }
 
 std::string summary(const PrepareReport& r) {
-  const auto line = [](const char* what, const SplitInfo& s) {
-    return cat(what, s.documents, s.documents == 1 ? " document, " : " documents, ", s.tokens, " tokens, ", s.text_bytes,
-               " bytes of text, ", s.shards.size(), s.shards.size() == 1 ? " shard\n" : " shards\n");
+  const auto line = [&](const char* what, const SplitInfo& s) {
+    std::string text = cat(what, s.documents, s.documents == 1 ? " document, " : " documents, ");
+    if (!r.dry_run) text += cat(s.tokens, " tokens, ");
+    text += cat(s.text_bytes, " bytes of text");
+    if (!r.dry_run) text += cat(", ", s.shards.size(), s.shards.size() == 1 ? " shard" : " shards");
+    return text + "\n";
   };
-  std::string text = cat("files       ", r.found_files, " found, ", r.found_bytes, " bytes\n");
+  std::string text = cat("files       ", r.found_files, " found, ", r.found_bytes, " bytes");
+  text += cat("; ", r.source_documents, r.source_documents == 1 ? " document\n" : " documents\n");
   text += line("train       ", r.info.train) + line("validation  ", r.info.val);
   if (r.ends_held_out) text += "            (the end of each document: too few to hold out whole ones)\n";
+  if (r.resumed_shards > 0) text += cat("gone on     after ", r.resumed_shards, " shards of a call that was stopped\n");
   for (const Skipped& s : r.skipped) text += cat("left out    ", s.files, " ", s.reason, ", such as ", s.example, "\n");
-  char checksum[17];
-  std::snprintf(checksum, sizeof checksum, "%016llx", static_cast<unsigned long long>(r.info.checksum()));
+  text += lengths_text(r.lengths, r.dry_run ? "bytes" : "tokens");
+  if (r.dry_run) return text + "nothing was written: a dry run\n";
   text += cat("tokenizer   ", r.info.tokenizer.name, ", ", r.info.tokenizer.vocab_size, " ids");
   if (r.learned_of > 0)
     text += cat(", learned from ", r.learned_bytes < r.learned_of ? cat(r.learned_bytes, " of ") : "all ", r.learned_of,
                 " bytes of the training text");
-  const std::int64_t tokens = r.info.train.tokens + r.info.val.tokens - r.info.train.documents - r.info.val.documents;
-  const double bytes = static_cast<double>(r.info.train.text_bytes + r.info.val.text_bytes);
-  char rate[64];
-  std::snprintf(rate, sizeof rate, ", %.3g bytes a token", bytes / static_cast<double>(std::max<std::int64_t>(1, tokens)));
-  return text + rate + cat("\nchecksum    ", checksum, "\n");
+  text += cat(", ", short_text(bytes_per_token(r.info)), " bytes a token");
+  char checksum[17];
+  std::snprintf(checksum, sizeof checksum, "%016llx", static_cast<unsigned long long>(r.info.checksum()));
+  return text + cat("\nchecksum    ", checksum, "\n");
 }
 
 }  // namespace flashgpt

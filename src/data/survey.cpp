@@ -78,7 +78,7 @@ class Surveyor {
         d.bytes += static_cast<std::int64_t>(part.size());
         all = d.bytes < room_;
       }
-      d.hash = sum.value() ^ static_cast<std::uint64_t>(d.bytes) * 0x9E3779B97F4A7C15u;
+      d.hash = document_hash(sum.value(), d.bytes);
       if (!reader.fault().empty()) break;
       if (!options_.keep_duplicates && !seen_.insert(d.hash)) {
         add_skipped(skipped, "duplicates", f.path);
@@ -120,6 +120,10 @@ class Surveyor {
 };
 
 }  // namespace
+
+std::uint64_t document_hash(std::uint64_t checksum, std::int64_t bytes) {
+  return checksum ^ static_cast<std::uint64_t>(bytes) * 0x9E3779B97F4A7C15u;
+}
 
 Survey survey(FileList& list, const SurveyOptions& options) {
   std::vector<std::size_t> order(list.files.size());

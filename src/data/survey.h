@@ -22,6 +22,8 @@ struct SurveyedDocument {
   std::int64_t bytes = 0;  // taken, from its beginning; 0: left out
 };
 
+std::uint64_t document_hash(std::uint64_t checksum, std::int64_t bytes);  // checksum: Checksum64 of the text
+
 struct SurveyedFile {
   InputFile file;
   std::vector<SurveyedDocument> documents;  // as DocumentReader gives them
