@@ -14,6 +14,7 @@ int data(const std::vector<std::string>& args) {
   PrepareOptions options{.out = "data"};
   std::string tokenizer;
   std::int64_t threads = 0;
+  bool show_cuts = false;
   OptionTable table;
   table.title("", "Options");
   table.add({.key = "out", .field = &options.out, .help = "folder for shards, tokenizer and meta.json"});
@@ -50,12 +51,34 @@ int data(const std::vector<std::string>& args) {
              .min = 1,
              .size = true});
   table.add({.key = "threads", .field = &threads, .help = "CPU threads", .min = 0, .words = {{"auto", 0}}});
+  table.add({.key = "split",
+             .field = choice(options.split),
+             .help = "cut documents longer than max_document: at chapters, sections and paragraphs, or every so many bytes",
+             .words = {{"none", static_cast<int>(SplitMode::kNone)},
+                       {"fixed", static_cast<int>(SplitMode::kFixed)},
+                       {"chapters", static_cast<int>(SplitMode::kChapters)}}});
+  table.add({.key = "max_document",
+             .field = &options.max_document,
+             .help = "bytes of text of a piece, at most",
+             .min = static_cast<double>(Splitter::kLeast),
+             .max = static_cast<double>(Splitter::kMost),
+             .size = true});
+  table.add({.key = "format",
+             .field = choice(options.format),
+             .help = "what files are; auto: JSON Lines by the name (.jsonl, .ndjson), else text; gzip and zstd are seen by themselves",
+             .words = {{"auto", static_cast<int>(SourceFormat::kAuto)},
+                       {"text", static_cast<int>(SourceFormat::kText)},
+                       {"jsonl", static_cast<int>(SourceFormat::kJsonLines)}}});
+  table.add({.key = "text_key", .field = &options.text_key, .help = "key of the text in a line of JSON"});
+  table.add({.key = "deduplicate", .field = &options.deduplicate, .help = "take equal documents once"});
+  table.add({.key = "dry_run", .field = &options.dry_run, .help = "find, survey and cut the text; write nothing"});
+  table.add({.key = "show_cuts", .field = &show_cuts, .help = "print every cut: document, byte, kind, what begins there"});
   table.add({.key = "binary", .field = &options.binary, .help = "take files with NUL bytes too"});
   const bool known = !args.empty() && args[0] == "prepare";
   const Arguments arguments = table.split({args.begin() + known, args.end()});
   if (arguments.help || args.empty()) {
     std::printf(
-        "usage: flashgpt data prepare [PATH...] [--out DIR]\n\nPATH: text files, folders (searched in depth) or patterns; each file is a document. "
+        "usage: flashgpt data prepare [PATH...] [--out DIR]\n\nPATH: files, folders (searched in depth) or patterns; compressed ones (gzip, zstd) too. Each file is a document, or, of JSON Lines, each line. "
         "Without one, text that is\ninstalled on this machine.\n\n%s",
         table.help().c_str());
     return args.empty() ? static_cast<int>(ErrorCode::kUsage) : 0;
@@ -68,6 +91,11 @@ int data(const std::vector<std::string>& args) {
     options.tokenizer = Tokenizer::load(tokenizer);
   }
   options.threads = static_cast<int>(threads);
+  if (show_cuts)
+    options.on_cut = [](const std::string& document, const Cut& cut) {
+      std::printf("%s %lld %s: %.*s\n", document.c_str(), static_cast<long long>(cut.offset), cut_name(cut.level),
+                  static_cast<int>(cut.title.size()), cut.title.data());
+    };
   options.inputs = arguments.positionals;
   if (options.inputs.empty()) {
     const Corpus corpus = default_corpus();
