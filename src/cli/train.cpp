@@ -3,10 +3,12 @@
 #include <optional>
 
 #include "cli/command.h"
+#include "cli/help.h"
 #include "cli/settings.h"
 #include "data/corpora.h"
 #include "data/prepare.h"
 #include "io/file.h"
+#include "io/folder_lock.h"
 #include "io/terminal.h"
 #include "io/text.h"
 #include "model/checkpoint.h"
@@ -38,18 +40,30 @@ Dataset open_data(const Settings& s, const fs::path& run, bool goes_on) {
   return Dataset::open(prepared.string());
 }
 
-Settings settings_in(const std::string& file) {
-  Settings s;
-  OptionTable table;
-  add_training_options(table, s);
-  read_settings(table, {.configs = {file}}, s);
-  return s;
+void make_data_absolute(Settings& s) {  // so that the run goes on from any folder
+  if (!s.data.empty()) s.data = fs::absolute(s.data).lexically_normal().string();
+}
+
+// Keys that a run cannot change: its weights, its optimizer's state or its order of the data would mean something else.
+bool fixed_by_run(const std::string& key) {
+  return key.starts_with("model.") || key == "train_params.optimizer" || key == "train_params.context_len" || key == "seed";
 }
 
 // What is given now lies over the choices of the run: it must not be passed over in silence, nor clash with what the run chose by itself.
 void settle_with_run(Settings& s, const OptionTable& table, const fs::path& run) {
   const std::string file = (run / "config.yaml").string(), micro_batch = "train_params.micro_batch", recompute = "train_params.recompute";
-  const Settings before = settings_in(file);
+  Settings before;
+  OptionTable table_before;
+  add_training_options(table_before, before);
+  read_settings(table_before, {.configs = {file}}, before);
+  make_data_absolute(before);
+  for (const Option& option : table.options()) {
+    const std::string was = option.in_file ? table_before.text(option.key) : "", now = option.in_file ? table.text(option.key) : "";
+    if (was == now || !table.given(option.key) || table.where(option.key).starts_with(file + ":")) continue;
+    require(!fixed_by_run(option.key), option.key, " = ", now, ", but the run was started with ", was.empty() ? "none" : was,
+            "; leave it out, or start anew with --init-from ", (run / "final").string());
+    if (option.key != "data.path") say(cat("changed for the rest of the run: ", option.key, " = ", now, " (was ", was, ")"));
+  }
   std::error_code error;
   require(s.data == before.data || exists(fs::path(s.data) / "meta.json") || !exists(run / "data" / "meta.json") ||
               fs::equivalent(s.data, before.data, error),
@@ -88,11 +102,9 @@ int train(const std::vector<std::string>& args) {
              .in_file = false});
   table.add({.key = "init_from", .field = &init_from, .help = "start with the weights of a model folder", .in_file = false});
   const Arguments arguments = table.split(args);
-  if (arguments.help) {
-    std::printf("usage: flashgpt train [--config FILE.yaml] [--data PATH] [--out RUN] [--resume[=auto]] [section.key=value ...]\n\n%s",
-                table.help().c_str());
+  if (show_help(arguments, "usage: flashgpt train [--config FILE.yaml] [--data PATH] [--out RUN] [--resume[=auto]] [section.key=value ...]",
+                table))
     return 0;
-  }
   require(arguments.positionals.empty(), "train: '", arguments.positionals.empty() ? "" : arguments.positionals[0], "' is not an option");
   table.apply({.settings = arguments.settings});
   const fs::path run = out;
@@ -100,10 +112,15 @@ int train(const std::vector<std::string>& args) {
   // A run that goes on has every choice it made in its folder; what is given now is laid over it.
   const bool goes_on = resume != Resume::kNo && exists(run / "config.yaml");
   if (resume == Resume::kNo) require_new_run(run);  // before its data is prepared anew
+  if (resume == Resume::kMust) require_resumable(run);
+  require(init_from.empty() || !goes_on, "init_from = ", init_from,
+          ", but the run goes on with its own weights; leave it out, or take another --out");
   Arguments all = arguments;
   if (goes_on) all.configs.insert(all.configs.begin(), (run / "config.yaml").string());
   read_settings(table, all, s);
+  make_data_absolute(s);
   if (goes_on) settle_with_run(s, table, run);
+  const FolderLock lock(run);
 
   const Target target = target_of(s);
   const std::unique_ptr<ThreadPool> pool = pool_of(target);

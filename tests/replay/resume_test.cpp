@@ -88,8 +88,9 @@ TEST_F(ReplayProgram, TwoRunsLeaveTheSameBytes) {
   int compared = 0;
   for (const auto& entry : fs::recursive_directory_iterator(folder_.path("a"))) {
     const std::string name = fs::relative(entry.path(), folder_.path("a")).string(), file = entry.path().filename().string();
-    // These hold times, and what follows from them.
-    if (!entry.is_regular_file() || file == "trainer.json" || file == "COMPLETE" || name == "train.jsonl" || name == "config.yaml")
+    // These hold times, and what follows from them; or the process.
+    if (!entry.is_regular_file() || file == "trainer.json" || file == "COMPLETE" || name == "train.jsonl" || name == "config.yaml" ||
+        file == ".lock" || file.starts_with("events.out"))
       continue;
     ASSERT_TRUE(fs::exists(folder_.path("b/" + name))) << name;
     EXPECT_TRUE(folder_.read("a/" + name) == folder_.read("b/" + name)) << name;
@@ -160,6 +161,42 @@ TEST_F(ReplayProgram, WhatAResumeCannotFollowIsAnError) {
   EXPECT_EQ(folder_.read("run/config.yaml"), config);
   args.insert(args.end(), {"--resume=auto", "train_params.steps=8"});  // the same --data again is no contradiction
   EXPECT_EQ(run(args), 0) << output_;
+}
+
+// Two processes in one folder wrote over each other's checkpoints.
+TEST_F(ReplayProgram, ASecondRunInAFolderIsRefused) {
+  Program first(train("run", {"train_params.steps=1000000"}), folder_.path("first.txt"));
+  ASSERT_TRUE(first.until([&] { return newest("run") >= 2; }));
+  for (const char* resume : {"--resume", "--resume=auto"}) {
+    EXPECT_EQ(run(train("run", {resume})), 3);
+    EXPECT_NE(output_.find("in use by process"), std::string::npos) << output_;
+  }
+  EXPECT_EQ(run(train("run")), 3);
+  EXPECT_TRUE(first.running());
+  first.send(SIGTERM);
+  EXPECT_EQ(first.wait(), 0);
+}
+
+// A start that failed leaves nothing that the next one trips over; a resume of nothing prepares no data.
+TEST_F(ReplayProgram, AFailedStartIsNoRun) {
+  EXPECT_EQ(run(train("run", {"--learning-rate=1e38", "train_params.max_skips=1", "--grad-clip=0", "--warmup-steps=0"})), 1) << output_;
+  EXPECT_NE(output_.find("no checkpoint yet"), std::string::npos) << output_;
+  EXPECT_EQ(run(train("run")), 0) << output_;
+  EXPECT_EQ(count("run", "data_checksum"), 1u);
+  EXPECT_EQ(run({"train", "--out", folder_.path("nothing"), "--resume", "--data", folder_.path("text")}), 3);
+  EXPECT_FALSE(fs::exists(folder_.path("nothing")));
+}
+
+// The data's place was kept relative to the folder of the first start.
+TEST_F(ReplayProgram, ARunGoesOnFromAnotherFolder) {
+  const fs::path here = fs::current_path();
+  std::vector<std::string> args = train("run");
+  for (std::string& a : args)
+    if (a.starts_with("--data=")) a = "--data=" + fs::relative(folder_.path("data"), here).string();
+  ASSERT_EQ(run(args), 0) << output_;
+  fs::current_path(folder_.path("run"));
+  EXPECT_EQ(run(train("run", {"--resume", "train_params.steps=8"})), 0) << output_;
+  fs::current_path(here);
 }
 
 // 53: fewer steps on resume than were done tripped an assertion.
