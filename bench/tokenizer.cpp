@@ -1,6 +1,7 @@
 // Encodes a file with a tokenizer.json and writes the ids (int32), for comparison with another program: bench/tokenizer_vs_hf.py.
-// tokenizer TOKENIZER TEXT IDS_OUT whole|lines THREADS
-//   whole: the file is one document. lines: each line, without its newline, is one, special tokens are parsed, and -1 follows its ids.
+// tokenizer TOKENIZER TEXT IDS_OUT documents|lines THREADS
+//   documents: they end with byte 0xFF, and are encoded as `data prepare` does. lines: each, without its newline, is one text, and special
+//   tokens are parsed. -1 follows the ids of each.
 // tokenizer learn TEXT TOKENIZER_OUT VOCAB_SIZE gpt2|llama3|qwen2|qwen3.5 THREADS
 //   learns one from the file as one document.
 // Prints the seconds of the work alone and the bytes of text.
@@ -47,11 +48,16 @@ std::vector<std::int32_t> encode(const Tokenizer& tokenizer, std::string_view te
     }
     return ids;
   }
-  EncodeStream stream(tokenizer, pool, [&](std::span<const std::int32_t> piece, std::int64_t, bool, int) {
+  EncodeStream stream(tokenizer, pool, [&](std::span<const std::int32_t> piece, std::int64_t, bool ends, int) {
     ids.insert(ids.end(), piece.begin(), piece.end());
+    if (ends) ids.push_back(-1);
   });
-  stream.append(text, 0);
-  stream.end_document(0);
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\xFF', at), text.size());
+    stream.append(text.substr(at, end - at), 0);
+    stream.end_document(0);
+    at = end + 1;
+  }
   stream.finish();
   return ids;
 }
@@ -62,7 +68,7 @@ int main(int argc, char** argv) {
   const bool learns = argc == 7 && std::string_view(argv[1]) == "learn";
   if (argc != 6 && !learns) {
     std::fprintf(stderr,
-                 "usage: tokenizer TOKENIZER TEXT IDS_OUT whole|lines THREADS\n"
+                 "usage: tokenizer TOKENIZER TEXT IDS_OUT documents|lines THREADS\n"
                  "       tokenizer learn TEXT TOKENIZER_OUT VOCAB_SIZE gpt2|llama3|qwen2|qwen3.5 THREADS\n");
     return 2;
   }

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Ids and speed beside Hugging Face's `tokenizers`.   pip install tokenizers; ninja bench_tokenizer
 
+    tokenizer_vs_hf.py --fixtures ../tests/data/tokenizers --mb 0.5
     tokenizer_vs_hf.py --program BUILD/bench/bench_tokenizer [--mb 100] [--text PATH ...] [TOKENIZER.json ...]
 
-Ids are compared on 10,000 random lines and on --mb MiB of mixed text: files given by --text (this folder's repository when none is), Chinese, emoji,
-code, combining marks, control characters, in turn. Without a tokenizer.json, small ones are trained with `tokenizers` for every kind of
+Ids are compared on 10,000 random lines and on --mb MiB of mixed text in documents of 1 MiB: files given by --text (this repository when none is),
+Chinese, emoji, code, combining marks, control characters, in turn. Speeds are those on the documents; for `tokenizers` on one thread, on the
+first --sample-mb MiB, as documents and as lines. Without a tokenizer.json, small ones are trained with `tokenizers` for every kind of
 pre-tokenizer that flashgpt reads. Exits with 1 when an id differs.
 """
 import argparse
@@ -80,7 +82,7 @@ def mixed_text(paths, size, rnd):
     return "".join(out)
 
 
-def trained(folder, sample):
+def trained(sample, size=8000):
     """Small tokenizers of each kind."""
     byte_level = lambda regex: pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=regex)
     split = lambda regex: pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(regex), "isolated"), byte_level(False)])
@@ -91,14 +93,14 @@ def trained(folder, sample):
         t.pre_tokenizer, t.decoder = pre, decoders.ByteLevel()
         if normalizer:
             t.normalizer = normalizer
-        t.train_from_iterator(sample, trainers.BpeTrainer(vocab_size=8000, show_progress=False, special_tokens=["<|endoftext|>", "<|im_start|>"],
+        t.train_from_iterator(sample, trainers.BpeTrainer(vocab_size=size, show_progress=False, special_tokens=["<|endoftext|>", "<|im_start|>"],
                                                           initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
         yield name, t
     for name in ("llama2", "mistral"):
         t = Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True, unk_token="<unk>"))
         t.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=True)  # learns within words
         specials = ["<unk>", "<s>", "</s>"] + ["<0x%02X>" % b for b in range(256)]
-        t.train_from_iterator(sample, trainers.BpeTrainer(vocab_size=8000, show_progress=False, special_tokens=specials, limit_alphabet=1000))
+        t.train_from_iterator(sample, trainers.BpeTrainer(vocab_size=size, show_progress=False, special_tokens=specials, limit_alphabet=min(1000, size // 8)))
         j = json.loads(t.to_str())
         j["added_tokens"] = j["added_tokens"][:3]
         if name == "llama2":
@@ -108,6 +110,18 @@ def trained(folder, sample):
         else:
             j["pre_tokenizer"]["split"] = False
         yield name, Tokenizer.from_str(json.dumps(j))
+
+
+def write_fixtures(folder, text, rnd):
+    """tests/data/tokenizers: small tokenizers of each kind, and what ids they give to some lines."""
+    lines = [random_line(rnd) for _ in range(50)]
+    cases = {"tokenizers": tokenizers.__version__, "lines": lines, "ids": {}}
+    for name, t in trained(text.splitlines(keepends=True), 600):
+        with open(os.path.join(folder, name + ".json"), "w", encoding="utf-8") as f:
+            f.write(t.to_str())
+        cases["ids"][name] = [t.encode(line, add_special_tokens=False).ids for line in lines]
+    with open(os.path.join(folder, "cases"), "w", encoding="utf-8") as f:
+        json.dump(cases, f)
 
 
 def learned(program, folder, text, named, size=4000):
@@ -152,15 +166,23 @@ def compare(name, mine, theirs):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--program", required=True)
+    parser.add_argument("--program", help="bench_tokenizer")
+    parser.add_argument("--fixtures", metavar="FOLDER", help="write those of the tests there instead")
     parser.add_argument("--mb", type=float, default=20)
     parser.add_argument("--text", nargs="*", default=[])
+    parser.add_argument("--sample-mb", type=int, default=4)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("tokenizers", nargs="*")
     args = parser.parse_args()
     rnd = random.Random(args.seed)
     lines = [random_line(rnd) for _ in range(10000)]
     text = mixed_text(args.text or [os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")], int(args.mb * (1 << 20)), rnd)
+    if args.fixtures:
+        return write_fixtures(args.fixtures, text, rnd)
+    # Pieces of 1 MiB; the cuts are at no special place.
+    step = max(1, round(len(text) / max(1, args.mb)))
+    documents = [text[at:at + step] for at in range(0, len(text), step)]
+    size = len(text.encode()) / 1e6
     threads = len(os.sched_getaffinity(0))
     print("tokenizers %s, %d threads, %.1f MiB of mixed text" % (tokenizers.__version__, threads, len(text.encode()) / (1 << 20)))
     same = True
@@ -169,12 +191,14 @@ def main():
         with open(path("lines"), "w", encoding="utf-8", newline="") as f:
             f.write("".join(line + "\n" for line in lines))
         with open(path("text"), "w", encoding="utf-8", newline="") as f:
-            f.write(text)
+            f.flush()
+            for document in documents:
+                f.buffer.write(document.encode() + b"\xff")
         named = []
         for file in args.tokenizers:
             named.append((os.path.basename(os.path.dirname(os.path.abspath(file))), file))
         if not named:
-            small = list(trained(folder, text[:4 << 20].splitlines(keepends=True)))
+            small = list(trained(text[:4 << 20].splitlines(keepends=True)))
             sample = normalizers.NFC().normalize_str(text[:4 << 20])  # no normalizer when learning here
             with open(path("learn"), "w", encoding="utf-8", newline="") as f:
                 f.write(sample)
@@ -191,30 +215,29 @@ def main():
                 theirs += hf.encode(line, add_special_tokens=False).ids + [-1]
             ok = compare(name + ", lines", mine, theirs)
 
-            # The text as one document here and in pieces of whole lines there, the faster way for `tokenizers`; its ids come from the pieces,
-            # cut where both kinds of tokenizer cut. Special tokens are text, as in `data prepare`.
+            # Special tokens are text, as in `data prepare`.
             hf.encode_special_tokens = True
-            one, one_seconds = run(args.program, file, path("text"), "whole", 1, folder)
-            many, many_seconds = run(args.program, file, path("text"), "whole", threads, folder)
+            one, one_seconds = run(args.program, file, path("text"), "documents", 1, folder)
+            many, many_seconds = run(args.program, file, path("text"), "documents", threads, folder)
             ok &= compare(name + ", threads", many, one)
-            start = time.time()
-            whole = hf.encode(text, add_special_tokens=False).ids
-            whole_seconds = time.time() - start
-            ok &= compare(name + ", text", one, whole)
-            pieces = text.splitlines(keepends=True)
-            os.environ["TOKENIZERS_PARALLELISM"] = "false"
-            start = time.time()
-            for piece in pieces:
-                hf.encode(piece, add_special_tokens=False)
-            line_seconds = time.time() - start
-            os.environ["TOKENIZERS_PARALLELISM"] = "true"
-            start = time.time()
-            hf.encode_batch_fast(pieces, add_special_tokens=False)
-            batch_seconds = time.time() - start
-            size = len(text.encode()) / 1e6
-            print("%-10s ids %s   MB/s: here %.1f on one thread, %.1f on %d; tokenizers %.1f (whole), %.1f (line by line), %.1f (batch, %d threads)   %.2f bytes a token" %
-                  (name, "equal" if ok else "DIFFER", size / one_seconds, size / many_seconds, threads, size / whole_seconds, size / line_seconds,
-                   size / batch_seconds, threads, size * 1e6 / max(1, len(one))))
+            theirs, batch_seconds = [], 0
+            for at in range(0, len(documents), 8):
+                start = time.time()
+                batch = hf.encode_batch_fast(documents[at:at + 8], add_special_tokens=False)
+                batch_seconds += time.time() - start
+                for encoding in batch:
+                    theirs += encoding.ids + [-1]
+            ok &= compare(name + ", text", one, theirs)
+            best = 0
+            sample = documents[:args.sample_mb]
+            for texts in (sample, [line for d in sample for line in d.splitlines(keepends=True)]):
+                start = time.time()
+                for t in texts:
+                    hf.encode(t, add_special_tokens=False)
+                best = max(best, sum(len(d.encode()) for d in sample) / 1e6 / (time.time() - start))
+            print("%-10s ids %s   MB/s: %.1f on one thread, tokenizers %.1f; %.1f on %d threads, tokenizers %.1f   %.2f bytes a token" %
+                  (name, "equal" if ok else "DIFFER", size / one_seconds, best, size / many_seconds, threads, size / batch_seconds,
+                   size * 1e6 / max(1, len(one))), flush=True)
             same &= ok
     sys.exit(0 if same else 1)
 

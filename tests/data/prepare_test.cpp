@@ -312,5 +312,71 @@ TEST(Dataset, ErrorsNameTheFile) {
   EXPECT_NE(open().find("version 2, expected 1"), std::string::npos) << open();
 }
 
+// A vocabulary is learned from the text of training, the shards decode to the text, and the bytes of tokens add up to it.
+TEST(Prepare, LearnsATokenizer) {
+  const TemporaryFolder folder;
+  std::string all;
+  for (std::uint32_t i = 0; i < 60; ++i) {
+    std::string text = std::to_string(i);  // equal documents are taken once
+    for (std::uint32_t w = 0; w < 300; ++w) text += " word" + std::to_string((w * w + i) % 37) + (w % 11 ? "" : ".\n");
+    folder.file("in/" + std::to_string(i) + ".txt", text);
+    all += text;
+  }
+  PrepareOptions options = options_of(folder, {folder.path("in")});
+  options.vocab_size = 280;
+  PrepareReport report;
+  std::uint64_t first = 0;
+  for (const int threads : {1, 3}) {
+    options.threads = threads;
+    report = prepare(options);
+    if (threads == 1) first = report.info.checksum();
+  }
+  EXPECT_EQ(report.info.checksum(), first);  // whatever the number of threads
+  EXPECT_EQ(report.learned_bytes, report.learned_of);
+  EXPECT_LT(report.learned_of, static_cast<std::int64_t>(all.size()));  // nothing of validation
+  EXPECT_NE(summary(report).find("BPE llama3, 280 ids, learned from all "), std::string::npos) << summary(report);
+
+  const Dataset data = Dataset::open(options.out);
+  EXPECT_EQ(data.tokenizer().vocab_size(), 280);
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(data.train().size()));
+  data.train().copy(0, data.train().size(), ids.data());
+  std::int64_t bytes = 0;
+  std::string text;
+  for (const std::int32_t id : ids) {
+    bytes += data.train().text_bytes(id);
+    text += data.tokenizer().decode(id);
+    if (id == data.tokenizer().end_of_text()) {
+      EXPECT_NE(all.find(text), std::string::npos);
+      text.clear();
+    }
+  }
+  EXPECT_EQ(bytes, data.info().train.text_bytes);
+  EXPECT_LT(data.train().size() * 3, bytes);
+
+  options.learn_bytes = 1 << 10;  // less than there is: says so, when a block is left out at all
+  options.vocab_size = 270;
+  report = prepare(options);
+  EXPECT_LT(report.learned_bytes, report.learned_of);
+  EXPECT_NE(summary(report).find(" of "), std::string::npos);
+  options.vocab_size = 256;
+  EXPECT_NE(error_of([&] { prepare(options); }).find("vocab_size = 256"), std::string::npos);
+}
+
+// Ids above 65,535 need four bytes each.
+TEST(Prepare, WideShardsForALargeVocabulary) {
+  const TemporaryFolder folder;
+  folder.file("in.txt", random_text(1, 5000));
+  Tokenizer::bytes().save(folder.path());
+  std::string json = folder.read("tokenizer.json");
+  json.replace(json.find("\"id\": 256"), 9, "\"id\": 66000");
+  PrepareOptions options = options_of(folder, {folder.path("in.txt")});
+  options.tokenizer = Tokenizer::parse(json, "T");
+  EXPECT_EQ(options.tokenizer.vocab_size(), 66001);
+  prepare(options);
+  const Dataset data = Dataset::open(options.out);
+  EXPECT_EQ(Shard::open(options.out + "/" + data.info().train.shards[0].file).info().token_width, 4);
+  EXPECT_EQ(data.train().end_of_text(), 66000);
+}
+
 }  // namespace
 }  // namespace flashgpt::testing
