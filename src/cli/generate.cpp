@@ -1,6 +1,7 @@
 // flashgpt generate
 #include "infer/generate.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
 #include <iterator>
@@ -70,8 +71,7 @@ int generate(const std::vector<std::string>& args) {
   std::int64_t prompt_tokens = 0;
   for (const std::string& p : prompts) {
     require(!p.empty(), "prompt: empty, expected text to continue");
-    std::vector<std::int32_t> one;
-    tokenizer.encode(p, one);
+    const std::vector<std::int32_t> one = tokenizer.encode_prompt(p);
     prompt_tokens = std::max(prompt_tokens, static_cast<std::int64_t>(one.size()));
     ids.insert(ids.end(), static_cast<std::size_t>(samples), one);
   }
@@ -82,6 +82,7 @@ int generate(const std::vector<std::string>& args) {
   }
   require(prompt_tokens <= capacity, "prompt: ", prompt_tokens, " tokens, but there is room for ", capacity);
   params.end_of_text = tokenizer.end_of_text();
+  const std::vector<std::int32_t>& stops = tokenizer.stops();
 
   const Target target = target_of(s);
   const std::unique_ptr<ThreadPool> pool = pool_of(target);
@@ -104,6 +105,8 @@ int generate(const std::vector<std::string>& args) {
   if (streams && echo) std::fputs(prompts[0].c_str(), stdout);
   generate(engine, ids, params, [&](std::int64_t r, std::int32_t token) {
     Row& row = rows[static_cast<std::size_t>(r)];
+    if (std::find(stops.begin(), stops.end(), token) != stops.end()) return false;
+    if (token >= tokenizer.vocab_size()) return true;  // a row of the embedding that stands for nothing, as some models have
     row.text += row.utf8.push(tokenizer.decode(token));
     if (const std::size_t at = stop.empty() ? std::string::npos : row.text.find(stop); at != std::string::npos) {
       row.text.resize(at);

@@ -351,7 +351,7 @@ TEST(Prepare, LearnsATokenizer) {
     }
   }
   EXPECT_EQ(bytes, data.info().train.text_bytes);
-  EXPECT_LT(data.train().size() * 3, bytes);
+  EXPECT_LT(data.train().size() * 2, bytes);
 
   options.learn_bytes = 1 << 10;  // less than there is: says so, when a block is left out at all
   options.vocab_size = 270;
