@@ -6,6 +6,7 @@
 #include "cli/command.h"
 #include "cli/eval_text.h"
 #include "cli/help.h"
+#include "cli/logits.h"
 #include "cli/settings.h"
 #include "io/file.h"
 #include "io/json.h"
@@ -49,6 +50,7 @@ int eval(const std::vector<std::string>& args) {
   std::string field = "text";
   std::int64_t context_len = 0, micro_batch = 0;
   bool json = false;
+  std::string tokens, logits_out;
   OptionTable table;
   add_machine_options(table, s);
   table.title("", "Options");
@@ -75,6 +77,14 @@ int eval(const std::vector<std::string>& args) {
   table.add(
       {.key = "micro_batch", .field = &micro_batch, .help = "rows of context-len tokens at a time", .min = 0, .words = {{"auto", 0}}});
   table.add({.key = "json", .field = &json, .help = "one line of JSON instead of text"});
+  table.add({.key = "tokens",
+             .field = &tokens,
+             .help = "instead of text, for comparison with other programs: token ids, input_ids [rows, length] of a safetensors file",
+             .value_name = "FILE"});
+  table.add({.key = "logits_out",
+             .field = &logits_out,
+             .help = "where the logits after each of these tokens go, a safetensors file",
+             .value_name = "FILE"});
   const Arguments arguments = table.split(args);
   if (show_help(
           arguments,
@@ -86,6 +96,13 @@ int eval(const std::vector<std::string>& args) {
   table.apply(arguments);
   std::vector<std::string> inputs(arguments.positionals.begin() + !arguments.positionals.empty(), arguments.positionals.end());
   if (!s.data.empty()) inputs.push_back(s.data);
+  if (arguments.positionals.size() == 1 && inputs.empty() && !tokens.empty() && !logits_out.empty()) {
+    const Target target = target_of(s);
+    write_logits(target, *pool_of(target), arguments.positionals[0], tokens, logits_out);
+    return 0;
+  }
+  require(tokens.empty() && logits_out.empty(), "tokens = ", tokens, ", logits_out = ", logits_out,
+          ", expected both or none, and no text beside them");
   if (arguments.positionals.empty() || inputs.empty())
     throw Error(ErrorCode::kUsage, "eval: expected a model folder and text or prepared data; flashgpt eval --help says more");
   require(options.mode == EvalMode::kSliding || options.stride == 0, "stride = ", options.stride,
