@@ -10,10 +10,9 @@ namespace flashgpt {
 namespace {
 
 constexpr int kLineLevel = 8, kSentenceLevel = 9, kSpaceLevel = 10, kCharacterLevel = 11;
-constexpr std::size_t kStep = std::size_t{64} << 10;  // text taken into the buffer at a time
-constexpr std::size_t kAhead = 1024;                  // what follows the room is looked at so far: the line after a heading
-constexpr std::size_t kCharacter = 64;                // so is a character, to know where it ends
-constexpr std::int64_t kGrain = 4096;                 // places nearer than a part in so many of the room are one
+constexpr std::size_t kAhead = 1024;    // what follows the room is looked at so far: the line after a heading
+constexpr std::size_t kCharacter = 64;  // so is a character, to know where it ends
+constexpr std::int64_t kGrain = 4096;   // places nearer than a part in so many of the room are one
 constexpr std::size_t kLongestTitle = 100;
 
 // Ends of sentences; a closing quote may follow.
@@ -58,7 +57,8 @@ void Splitter::append(std::string_view text) {
     return;
   }
   while (!text.empty()) {
-    const std::size_t n = std::min(text.size(), kStep);
+    // Just as much as decides on a cut, so that pieces do not depend on how the text comes.
+    const std::size_t n = std::min(text.size(), max_ + kAhead + 1 - buffer_.size());
     buffer_.append(text.substr(0, n));
     text.remove_prefix(n);
     scan(buffer_.size());
@@ -111,9 +111,9 @@ void Splitter::add(const Place& place) {
 // Cuts pieces off as long as more than one is there.
 void Splitter::emit_ripe(std::size_t ahead) {
   while (buffer_.size() > max_ + ahead) {
-    if (mode_ == SplitMode::kChapters && ahead == 0) {
+    if (mode_ == SplitMode::kChapters) {
       found_.clear();
-      scanner_.flush(found_);
+      ahead == 0 ? scanner_.flush(found_) : scanner_.flush_first(found_);
       for (const Place& p : found_) add(p);
     }
     Cut cut = choose();

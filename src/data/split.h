@@ -6,7 +6,7 @@
 // sentence, or space. Neither cuts inside a character (data/split_characters.h) or CR LF.
 //
 // A document that is not longer than max_bytes stays whole. The pieces joined are the document, byte for byte. Memory: about twice
-// max_bytes.
+// max_bytes. Pieces do not depend on the parts in which the text comes.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -156,6 +156,12 @@ void LineScanner::flush(std::vector<Place>& places) {
   run_level_ = run_flat_ = 0;
 }
 
+void LineScanner::flush_first(std::vector<Place>& places) {
+  if (run_flat_ > 0) return;
+  places.insert(places.end(), run_.begin(), run_.end());
+  run_.clear();
+}
+
 void LineScanner::decide(const Line& before, const Line& line, const Line& after, std::vector<Place>& places) {
   if (line.blank) return;
   if (std::exchange(taken_, false)) {  // the underline of the heading before
@@ -200,7 +206,7 @@ void LineScanner::decide(const Line& before, const Line& line, const Line& after
     }
     run_level_ = h.listed ? h.level : 0;
     taken_ = below;
-    blank_before_ = true;  // a heading right below counts as after a blank line
+    blank_before_ = kind_ != TextKind::kCode && kind_ != TextKind::kScript;  // a heading right below counts as after a blank line
     return;
   }
   blank_before_ = false;

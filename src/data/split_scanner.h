@@ -30,7 +30,9 @@ class LineScanner {
 
   // The next line: where it begins, its first kLongest bytes without the newline. Places are appended in the order of their offsets.
   void line(std::int64_t offset, std::string_view text, std::vector<Place>& places);
-  void flush(std::vector<Place>& places);  // headings that might still turn out to be a table of contents
+  // Headings that might still turn out to be a table of contents: all, at the end of the text; or those that nothing speaks against yet.
+  void flush(std::vector<Place>& places);
+  void flush_first(std::vector<Place>& places);
 
   static constexpr std::size_t kLongest = 512;
 
