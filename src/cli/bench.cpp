@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "cli/command.h"
+#include "cli/help.h"
 #include "cli/settings.h"
 #include "core/gemm.h"
 #include "io/file.h"
@@ -46,10 +47,7 @@ int bench_attention(const std::vector<std::string>& args) {
   table.add({.key = "json", .field = &json, .help = "write the results to this file"});
   table.add({.key = "commit", .field = &commit, .help = "noted in the results"});
   const Arguments arguments = table.split(args);
-  if (arguments.help) {
-    std::printf("usage: flashgpt bench attention\n\n%s", table.help().c_str());
-    return 0;
-  }
+  if (show_help(arguments, "usage: flashgpt bench attention", table)) return 0;
   table.apply(arguments);
   options.lengths = numbers(lengths, "--lengths");
   options.head_dims = numbers(head_dims, "--head-dims");
@@ -76,10 +74,7 @@ int bench_train(const std::vector<std::string>& args) {
   add_training_options(table, s);
   table.add({.key = "rounds", .field = &rounds, .help = "micro-batches measured after one that warms up", .min = 1, .in_file = false});
   const Arguments arguments = table.split(args);
-  if (arguments.help) {
-    std::printf("usage: flashgpt bench train [--preset NAME] [--micro-batch N] [--context-len N]\n\n%s", table.help().c_str());
-    return 0;
-  }
+  if (show_help(arguments, "usage: flashgpt bench train [--preset NAME] [--micro-batch N] [--context-len N]", table)) return 0;
   read_settings(table, arguments, s);
   const Target target = target_of(s);
   if (s.train.micro_batch > 0 && !table.given("train_params.batch_size")) s.train.batch_size = s.train.micro_batch;

@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "cli/command.h"
+#include "cli/help.h"
 #include "data/corpora.h"
 #include "data/prepare.h"
 #include "flashgpt/error.h"
@@ -75,14 +76,14 @@ int data(const std::vector<std::string>& args) {
   table.add({.key = "show_cuts", .field = &show_cuts, .help = "print every cut: document, byte, kind, what begins there"});
   table.add({.key = "binary", .field = &options.binary, .help = "take files with NUL bytes too"});
   const bool known = !args.empty() && args[0] == "prepare";
-  const Arguments arguments = table.split({args.begin() + known, args.end()});
-  if (arguments.help || args.empty()) {
-    std::printf(
-        "usage: flashgpt data prepare [PATH...] [--out DIR]\n\nPATH: files, folders (searched in depth) or patterns; compressed ones (gzip, zstd) too. Each file is a document, or, of JSON Lines, each line. "
-        "Without one, text that is\ninstalled on this machine.\n\n%s",
-        table.help().c_str());
+  Arguments arguments = table.split({args.begin() + known, args.end()});
+  arguments.help |= args.empty();
+  if (show_help(
+          arguments,
+          "usage: flashgpt data prepare [PATH...] [--out DIR]\n\nPATH: files, folders (searched in depth) or patterns; compressed ones (gzip, zstd) too. Each file is a document, or, of JSON Lines, each line. "
+          "Without one, text that is\ninstalled on this machine.",
+          table))
     return args.empty() ? static_cast<int>(ErrorCode::kUsage) : 0;
-  }
   if (!known) throw Error(ErrorCode::kUsage, "data: unknown action '" + args[0] + "', expected prepare");
   table.apply(arguments);
   if (!tokenizer.empty()) {

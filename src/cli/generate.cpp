@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "cli/command.h"
+#include "cli/help.h"
 #include "cli/settings.h"
 #include "data/tokenizer.h"
 #include "io/text.h"
@@ -50,12 +51,11 @@ int generate(const std::vector<std::string>& args) {
       {.key = "capacity", .field = &capacity, .help = "tokens that the cache holds, prompt included", .min = 0, .words = {{"auto", 0}}});
   table.add({.key = "echo", .field = &echo, .help = "show the prompt too"});
   const Arguments arguments = table.split(args);
-  if (arguments.help) {
-    std::printf(
-        "usage: flashgpt generate MODEL [PROMPT...] [--prompt TEXT]\n\nMODEL: a model folder, such as RUN/final. Several prompts are continued in one batch.\n\n%s",
-        table.help().c_str());
+  if (show_help(
+          arguments,
+          "usage: flashgpt generate MODEL [PROMPT...] [--prompt TEXT]\n\nMODEL: a model folder, such as RUN/final. Several prompts are continued in one batch.",
+          table))
     return 0;
-  }
   table.apply(arguments);
   if (arguments.positionals.empty())
     throw Error(ErrorCode::kUsage, "generate: expected a model folder; flashgpt generate --help says more");

@@ -2,6 +2,7 @@
 #pragma once
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "io/options.h"
 
@@ -22,5 +23,15 @@ class CollectHelp {
   CollectHelp(const CollectHelp&) = delete;
   CollectHelp& operator=(const CollectHelp&) = delete;
 };
+
+// A command, or an action of one, as people are told of it.
+struct CommandHelp {
+  std::string command, action;  // "data", "prepare"; action "" when the command has none
+  std::string summary;          // of the command
+  std::string usage;
+  std::vector<OptionText> options;
+};
+// Of all commands that have options, from their --help.
+std::vector<CommandHelp> help_of_commands();
 
 }  // namespace flashgpt::cli

@@ -8,25 +8,30 @@
 #include "flashgpt/error.h"
 #include "io/options.h"
 
+const std::vector<flashgpt::cli::Command>& flashgpt::cli::commands() {
+  static const std::vector<Command> table = {
+      {"data", "prepare text for training: flashgpt data prepare PATH... --out DIR", data, {"prepare"}},
+      {"train", "train a model: flashgpt train --data PATH --out RUN", train},
+      {"generate", "continue a text: flashgpt generate MODEL --prompt TEXT", generate},
+      {"eval", "loss, perplexity and bits per byte of a model, by context: flashgpt eval MODEL PATH...", eval},
+      {"report", "one HTML page about a run: flashgpt report RUN", report},
+      {"plan", "the memory that a training needs, to the byte: flashgpt plan CONFIG.yaml", plan},
+      {"bench", "measure: flashgpt bench attention | train", bench, {"attention", "train"}},
+      {"doctor", "check this machine: what it gives a training, and what to do where it falls short", doctor},
+      {"completion", "words for the Tab key: flashgpt completion bash | zsh | fish", completion, {"bash", "zsh", "fish"}},
+      {"man", "the manual page: flashgpt man | man -l -", man},
+      {"version", "version, instruction set and libraries", version},
+  };
+  return table;
+}
+
 namespace {
 
 using flashgpt::cli::Command;
 
-const Command kCommands[] = {
-    {"data", "prepare text for training: flashgpt data prepare PATH... --out DIR", flashgpt::cli::data},
-    {"train", "train a model: flashgpt train --data PATH --out RUN", flashgpt::cli::train},
-    {"generate", "continue a text: flashgpt generate MODEL --prompt TEXT", flashgpt::cli::generate},
-    {"eval", "loss, perplexity and bits per byte of a model, by context: flashgpt eval MODEL PATH...", flashgpt::cli::eval},
-    {"plan", "the memory that a training needs, to the byte: flashgpt plan CONFIG.yaml", flashgpt::cli::plan},
-    {"bench", "measure: flashgpt bench attention | train", flashgpt::cli::bench},
-    {"report", "one HTML page about a run: flashgpt report RUN", flashgpt::cli::report},
-    {"doctor", "check this machine: what it gives a training, and what to do where it falls short", flashgpt::cli::doctor},
-    {"version", "version, instruction set and libraries", flashgpt::cli::version},
-};
-
 void print_help(std::FILE* out) {
   std::fprintf(out, "flashgpt trains and runs long-context GPTs with exact, tiled attention.\n\nusage: flashgpt COMMAND [arguments]\n\n");
-  for (const Command& c : kCommands) std::fprintf(out, "  %-10s %s\n", c.name, c.summary);
+  for (const Command& c : flashgpt::cli::commands()) std::fprintf(out, "  %-10s %s\n", c.name, c.summary);
   std::fprintf(out, "\nflashgpt COMMAND --help says more. Results go to standard output, messages to standard error.\n");
 }
 
@@ -46,7 +51,7 @@ int main(int argc, char** argv) {
   const std::string name = args[0] == "--version" ? "version" : args[0];
   try {
     std::vector<std::string> names;
-    for (const Command& c : kCommands) {
+    for (const Command& c : flashgpt::cli::commands()) {
       if (name == c.name) return c.run({args.begin() + 1, args.end()});
       names.push_back(c.name);
     }

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "cli/command.h"
+#include "cli/help.h"
 #include "cli/settings.h"
 #include "io/text.h"
 
@@ -56,10 +57,7 @@ int plan(const std::vector<std::string>& args) {
   for (const KnownGpu& g : kGpus) known.words.push_back({g.name, g.mebibytes << 20});
   table.add(known);
   Arguments arguments = table.split(args);
-  if (arguments.help) {
-    std::printf("usage: flashgpt plan [CONFIG.yaml] [--preset NAME] [section.key=value ...]\n\n%s", table.help().c_str());
-    return 0;
-  }
+  if (show_help(arguments, "usage: flashgpt plan [CONFIG.yaml] [--preset NAME] [section.key=value ...]", table)) return 0;
   arguments.configs.insert(arguments.configs.end(), arguments.positionals.begin(), arguments.positionals.end());
   read_settings(table, arguments, s);
   const Target target = gpu == 0 ? target_of(s) : gpu_with(gpu);

@@ -4,6 +4,7 @@
 
 #include "attention/bench.h"
 #include "cli/command.h"
+#include "cli/help.h"
 #include "cli/settings.h"
 #include "core/cuda/api.h"
 #include "core/gemm.h"
@@ -29,10 +30,7 @@ int version(const std::vector<std::string>& args) {
   OptionTable table;
   table.add({.key = "json", .field = &json, .help = "as one line of JSON"});
   const Arguments arguments = table.split(args);
-  if (arguments.help) {
-    std::printf("usage: flashgpt version [--json]\n\n%s", table.help().c_str());
-    return 0;
-  }
+  if (show_help(arguments, "usage: flashgpt version [--json]", table)) return 0;
   table.apply(arguments);
   const Target target = cpu_target(default_threads());
   const OrderedJson facts = {{"flashgpt", FLASHGPT_VERSION},

@@ -115,7 +115,7 @@ EventFile::EventFile(const std::filesystem::path& folder, std::int64_t first_ste
     if (fd_ < 0 && errno != EEXIST) return;
   }
   put(version_record(time));
-  if (first_step > 1) put(start_record(time, first_step));
+  put(start_record(time, first_step));
 }
 
 EventFile::~EventFile() {

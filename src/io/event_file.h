@@ -29,7 +29,7 @@ std::string start_record(double wall_time, std::int64_t first_step);
 // end, which TensorBoard passes over. Events are a convenience: what cannot be written (a full disk) ends the file and fails no run.
 class EventFile {
  public:
-  // first_step: that write() will see first; above 1, the run goes on.
+  // first_step: that write() will see first. Of it and later steps, files of earlier sittings no longer count.
   EventFile(const std::filesystem::path& folder, std::int64_t first_step);
   ~EventFile();
   EventFile(const EventFile&) = delete;

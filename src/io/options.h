@@ -76,6 +76,18 @@ struct Arguments {
   std::vector<Setting> settings;
 };
 
+// An option as people are told of it: for --help, shell completion and the man page.
+struct OptionText {
+  std::string section;             // title: "Training (train_params)"
+  std::string key;                 // "" when it is only a flag
+  std::string flag;                // "--batch-size"
+  std::string value;               // "N", "none|act|mlp|block|auto"; empty: yes or no, and --no-NAME is known too
+  std::vector<std::string> words;  // that the value may be
+  bool value_may_be_left_out = false;
+  bool is_text = false;  // maybe the name of a file
+  std::string help, by_default;
+};
+
 class OptionTable {
  public:
   OptionTable();
@@ -100,6 +112,7 @@ class OptionTable {
   // All options that belong in a file, with their values now, as a file that load() takes.
   std::string to_yaml() const;
   std::string help(std::size_t width = 100) const;
+  std::vector<OptionText> texts() const;  // in the order of --help
 
   const std::vector<Option>& options() const { return options_; }
   std::vector<std::string> keys() const;

@@ -28,10 +28,9 @@ std::string placeholder(const Option& option) {
   return kind + words;
 }
 
-std::string usage(const Option& option) {
-  if (is_flag_without_value(option)) return "--[no-]" + option.flag.substr(2);
-  const std::string value = placeholder(option);
-  return option.bare.empty() ? option.flag + " " + value : option.flag + "[=" + value + "]";
+std::string usage(const OptionText& option) {
+  if (option.value.empty()) return "--[no-]" + option.flag.substr(2);
+  return option.value_may_be_left_out ? option.flag + "[=" + option.value + "]" : option.flag + " " + option.value;
 }
 
 // "  left    text", the text wrapped beside it, or below it when left is long.
@@ -57,8 +56,8 @@ std::string entry(const std::string& left, const std::string& text, std::size_t 
 
 }  // namespace
 
-std::string OptionTable::help(std::size_t width) const {
-  std::string out;
+std::vector<OptionText> OptionTable::texts() const {
+  std::vector<OptionText> out;
   std::vector<bool> done(options_.size(), false);
   auto section_of = [](const Option& option) {
     return option.key.substr(0, option.key.find('.') == std::string::npos ? 0 : option.key.find('.'));
@@ -68,12 +67,34 @@ std::string OptionTable::help(std::size_t width) const {
     const std::string section = section_of(options_[first]);
     const auto title = titles_.find(section);
     const std::string name = title != titles_.end() ? title->second : section.empty() ? "Options" : section;
-    out += (out.empty() ? "" : "\n") + name + (section.empty() || name == section ? "" : " (" + section + ")") + ":\n";
     for (std::size_t i = first; i < options_.size(); ++i) {
-      if (section_of(options_[i]) != section) continue;
+      const Option& o = options_[i];
+      if (section_of(o) != section) continue;
       done[i] = true;
-      out += entry(usage(options_[i]), options_[i].help + (defaults_[i].empty() ? "" : " [" + defaults_[i] + "]"), width);
+      const bool yes_or_no = is_flag_without_value(o);
+      OptionText text{
+          .section = name + (section.empty() || name == section ? "" : " (" + section + ")"),
+          .key = o.in_file ? o.key : "",
+          .flag = o.flag,
+          .value = yes_or_no ? "" : placeholder(o),
+          .value_may_be_left_out = !o.bare.empty(),
+          .is_text = std::holds_alternative<std::string*>(o.field) || std::holds_alternative<std::optional<std::string>*>(o.field),
+          .help = o.help,
+          .by_default = defaults_[i]};
+      for (const auto& [word, number] : o.words) text.words.push_back(word);
+      if (!o.absent.empty()) text.words.push_back(o.absent);
+      out.push_back(std::move(text));
     }
+  }
+  return out;
+}
+
+std::string OptionTable::help(std::size_t width) const {
+  std::string out, section;
+  for (const OptionText& o : texts()) {
+    if (o.section != section) out += (out.empty() ? "" : "\n") + o.section + ":\n";
+    section = o.section;
+    out += entry(usage(o), o.help + (o.by_default.empty() ? "" : " [" + o.by_default + "]"), width);
   }
   out += "\nSettings:\n";
   out += entry("--config FILE", "read settings from a YAML file; flags and overrides win over it", width);
