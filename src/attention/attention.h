@@ -77,6 +77,7 @@ std::size_t scratch_bytes(const Target& target, const Forward& op);
 std::size_t scratch_bytes(const Target& target, const Backward& op);
 void launch(CpuStream s, const Forward& op, Scratch scratch);
 void launch(CpuStream s, const Backward& op, Scratch scratch);
+std::size_t cuda_scratch_bytes(const Target& target, const Forward& op);
 std::size_t cuda_scratch_bytes(const Target& target, const Backward& op);
 void launch(CudaStream s, const Forward& op, Scratch scratch);  // fp32 (attention/cuda/simt.cuh)
 void launch(CudaStream s, const Backward& op, Scratch scratch);

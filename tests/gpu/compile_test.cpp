@@ -14,7 +14,7 @@ struct Entry {
 };
 
 std::vector<Entry> entries() {
-  std::vector<std::string> simt = {"row_delta", "clear_tail"}, acts;
+  std::vector<std::string> simt = {"row_delta", "clear_tail", "list_tiles"}, acts;
   for (int dim : {32, 64, 128, 256}) {
     simt.push_back(cat("forward<", dim, ", ", dim <= 128 ? 64 : 32, ">"));
     for (const char* pass : {"backward_keys", "backward_queries"}) simt.push_back(cat(pass, "<", dim, ", ", dim <= 128 ? 32 : 16, ">"));

@@ -23,9 +23,21 @@ struct Arguments {
   Int64 batch, max_q, max_k, total_q, total_k;
   Int64 heads, kv_heads, group, head_dim, v_head_dim;
   bool varlen, alibi;
+  const int *q_tiles, *k_tiles;  // varlen: lists of the tiles that there are (list_tiles); dense: null
   Mask mask;
   float scale, softcap;
 };
+
+// The tiles of Block rows of a varlen batch: out[0] is their number, then (sequence, first row) of each. Lengths are known on the GPU only,
+// and most of the sequences that a batch may hold are empty.
+struct ListArguments {
+  int* out;
+  const int* cu;
+  Int64 batch;
+  int block;
+};
+constexpr int kListThreads = 1024;
+FLASHGPT_HD Int64 most_tiles(Int64 total, Int64 batch, Int64 block) { return total / block + (batch < total ? batch : total); }
 
 struct TailArguments {  // rows behind the last sequence of a varlen batch
   Rows rows, lse;       // one of them may have no data

@@ -54,6 +54,8 @@ template <class Op> simt::Arguments arguments_of(const Op& op, const Problem& p)
           .v_head_dim = p.v_head_dim,
           .varlen = p.varlen,
           .alibi = p.alibi,
+          .q_tiles = nullptr,
+          .k_tiles = nullptr,
           .mask = p.mask,
           .scale = p.scale,
           .softcap = p.softcap};
@@ -80,6 +82,29 @@ void call(CudaStream s, const char* name, int dim, int block, Index grid, int ti
                a);
 }
 
+// Memory of a list of tiles.
+std::size_t list_bytes(Index total, Index batch, int block) {
+  return static_cast<std::size_t>(1 + 2 * simt::most_tiles(total, batch, block)) * sizeof(std::int32_t);
+}
+
+void list_tiles(CudaStream s, int* out, const std::int32_t* cu, Index batch, int block) {
+  cuda::call(s, kFile, "flashgpt::attention::simt::list_tiles", 1,
+             simt::ListArguments{.out = out, .cu = cu, .batch = batch, .block = block}, simt::kListThreads);
+}
+
+// Blocks for tiles of a dense batch, or of a varlen one, whose number only the GPU knows: a few for each multiprocessor.
+Index grid_of(CudaStream s, const Problem& p, Index longest, Index heads, int block) {
+  if (!p.varlen) return blocks_for(longest, block) * heads * p.batch;
+  const Index total = longest == 0 ? 0 : simt::most_tiles(p.total_q + p.total_k, p.batch, block) * heads;
+  return std::min<Index>(total, s.multiprocessors * 8);
+}
+
+struct TileShape {
+  int dim, block;
+};
+TileShape forward_shape(const Problem& p) { return {padded_dim(p), padded_dim(p) <= 128 ? 64 : 32}; }
+TileShape backward_shape(const Problem& p) { return {padded_dim(p), padded_dim(p) <= 128 ? 32 : 16}; }
+
 void clear_tail(CudaStream s, const simt::Rows& r, const simt::Rows& lse, const std::int32_t* cu, Index total, Index batch, Index heads,
                 Index columns) {
   cuda::call(s, kFile, "flashgpt::attention::simt::clear_tail", static_cast<unsigned>(total),
@@ -88,21 +113,44 @@ void clear_tail(CudaStream s, const simt::Rows& r, const simt::Rows& lse, const 
 
 }  // namespace
 
-void launch(CudaStream s, const Forward& op, Scratch) {
+std::size_t cuda_scratch_bytes(const Target&, const Forward& op) {
   const Problem p = problem_of(op);
-  const simt::Arguments a = arguments_of(op, p);
-  const int dim = padded_dim(p), block = dim <= 128 ? 64 : 32;
-  call(s, "forward", dim, block, blocks_for(p.max_q, block) * p.heads * p.batch, 2, 1, a);
+  return p.varlen ? list_bytes(p.total_q, p.batch, forward_shape(p).block) : 0;
+}
+
+void launch(CudaStream s, const Forward& op, Scratch scratch) {
+  const Problem p = problem_of(op);
+  simt::Arguments a = arguments_of(op, p);
+  const auto [dim, block] = forward_shape(p);
+  if (p.varlen) {
+    list_tiles(s, static_cast<int*>(scratch.data), a.cu_q, p.batch, block);
+    a.q_tiles = static_cast<const int*>(scratch.data);
+  }
+  call(s, "forward", dim, block, grid_of(s, p, p.max_q, p.heads, block), 2, 1, a);
   if (p.varlen) clear_tail(s, a.o, a.lse, a.cu_q, p.total_q, p.batch, p.heads, p.v_head_dim);
 }
 
+namespace {
+
+struct BackwardScratch {
+  std::size_t delta, q_tiles, k_tiles;  // bytes
+};
+BackwardScratch backward_scratch(const Problem& p) {
+  const int block = backward_shape(p).block;
+  return {static_cast<std::size_t>(p.total_q * p.heads) * sizeof(float), p.varlen ? list_bytes(p.total_q, p.batch, block) : 0,
+          p.varlen ? list_bytes(p.total_k, p.batch, block) : 0};
+}
+
+}  // namespace
+
 std::size_t cuda_scratch_bytes(const Target&, const Backward& op) {
-  const Problem p = problem_of(op);
-  return static_cast<std::size_t>(p.total_q * p.heads) * sizeof(float);
+  const BackwardScratch m = backward_scratch(problem_of(op));
+  return m.delta + m.q_tiles + m.k_tiles;
 }
 
 void launch(CudaStream s, const Backward& op, Scratch scratch) {
   const Problem p = problem_of(op);
+  const BackwardScratch m = backward_scratch(p);
   simt::Arguments a = arguments_of(op, p);
   a.dout = rows(op.dout, p.varlen);
   a.dq = rows(op.dq, p.varlen);
@@ -110,10 +158,18 @@ void launch(CudaStream s, const Backward& op, Scratch scratch) {
   a.dv = rows(op.dv, p.varlen);
   a.dlse = lse_rows(op.dlse, p.varlen);
   a.delta = static_cast<float*>(scratch.data);
-  const int dim = padded_dim(p), block = dim <= 128 ? 32 : 16;
+  const auto [dim, block] = backward_shape(p);
+  if (p.varlen) {
+    int* q_tiles = reinterpret_cast<int*>(static_cast<char*>(scratch.data) + m.delta);
+    int* k_tiles = reinterpret_cast<int*>(static_cast<char*>(scratch.data) + m.delta + m.q_tiles);
+    list_tiles(s, q_tiles, a.cu_q, p.batch, block);
+    list_tiles(s, k_tiles, a.cu_k, p.batch, block);
+    a.q_tiles = q_tiles;
+    a.k_tiles = k_tiles;
+  }
   cuda::call(s, kFile, "flashgpt::attention::simt::row_delta", blocks_for(p.total_q * p.heads, simt::kThreads / 32), a, simt::kThreads);
-  call(s, "backward_keys", dim, block, blocks_for(p.max_k, block) * p.kv_heads * p.batch, 4, 1, a);
-  call(s, "backward_queries", dim, block, blocks_for(p.max_q, block) * p.heads * p.batch, 4, 1, a);
+  call(s, "backward_keys", dim, block, grid_of(s, p, p.max_k, p.kv_heads, block), 4, 1, a);
+  call(s, "backward_queries", dim, block, grid_of(s, p, p.max_q, p.heads, block), 4, 1, a);
   if (p.varlen) {
     clear_tail(s, a.dq, {}, a.cu_q, p.total_q, p.batch, p.heads, p.head_dim);
     clear_tail(s, a.dk, {}, a.cu_k, p.total_k, p.batch, p.kv_heads, p.head_dim);

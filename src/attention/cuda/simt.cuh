@@ -24,6 +24,54 @@ DEVICE float row_max(float x) {
   return x;
 }
 
+__global__ void __launch_bounds__(kListThreads) list_tiles(ListArguments a) {
+  __shared__ int warp_sums[kListThreads / tile::kWarp];
+  __shared__ int found;
+  if (threadIdx.x == 0) found = 0;
+  const int lane = tile::lane_index(), warp = threadIdx.x / tile::kWarp;
+  for (Int64 first = 0; first < a.batch && a.cu[first] < a.cu[a.batch]; first += kListThreads) {
+    const Int64 b = first + threadIdx.x;
+    const int length = b < a.batch ? a.cu[b + 1] - a.cu[b] : 0, tiles = (length + a.block - 1) / a.block;
+    int before = tiles;  // inclusive sum over the warp
+#pragma unroll
+    for (int d = 1; d < tile::kWarp; d *= 2) {
+      const int below = __shfl_up_sync(~0u, before, d);
+      if (lane >= d) before += below;
+    }
+    if (lane == tile::kWarp - 1) warp_sums[warp] = before;
+    __syncthreads();
+    int at = found + before - tiles;
+    for (int w = 0; w < warp; ++w) at += warp_sums[w];
+    for (int t = 0; t < tiles; ++t) {
+      a.out[1 + 2 * (at + t)] = static_cast<int>(b);
+      a.out[2 + 2 * (at + t)] = t * a.block;
+    }
+    __syncthreads();
+    if (threadIdx.x == kListThreads - 1) found = at + tiles;
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) a.out[0] = found;
+}
+
+struct Item {
+  Int64 first, h, b;  // first row of the tile, head, sequence
+};
+// The index-th piece of work: a tile of `block` rows of a head. False behind the last one.
+DEVICE bool find_item(const int* tiles, Int64 index, Int64 heads, Int64 batch, Int64 longest, int block, Item& item) {
+  const Int64 t = index / heads;
+  item.h = index % heads;
+  if (tiles) {
+    if (t >= tiles[0]) return false;
+    item.b = tiles[1 + 2 * t];
+    item.first = tiles[2 + 2 * t];
+    return true;
+  }
+  const Int64 of_sequence = (longest + block - 1) / block;
+  item.b = t / of_sequence;
+  item.first = t % of_sequence * block;
+  return item.b < batch;
+}
+
 struct Lengths {
   Int64 q_first, k_first, len_q, len_k;
 };
@@ -121,14 +169,12 @@ DEVICE Int64 capacity_of(const Arguments& a, bool queries, Int64 b) {  // rows t
   return queries ? a.cu_q[b + 1] - a.cu_q[b] : a.cu_k[b + 1] - a.cu_k[b];
 }
 
-template <int Dim, int Block> __global__ void __launch_bounds__(kThreads, 1) forward(Arguments a) {
+template <int Dim, int Block> DEVICE void forward_tile(const Arguments& a, const Item& item) {
   constexpr int N = Block / kSide, C = Dim / kSide;
   const int ty = threadIdx.x / kSide, tx = threadIdx.x % kSide;
-  const Int64 tiles = (a.max_q + Block - 1) / Block;
-  const Int64 first = blockIdx.x % tiles * Block, h = blockIdx.x / tiles % a.heads, b = blockIdx.x / tiles / a.heads;
+  const auto [first, h, b] = item;
   const Lengths n = lengths_of(a, b);
   const Int64 capacity = capacity_of(a, true, b), kv = h / a.group;
-  if (first >= capacity) return;
   const Tile<Dim, Block> q{memory}, kv_tile{memory + Tile<Dim, Block>::kFloats};
   float* p = memory + 2 * Tile<Dim, Block>::kFloats;
   const auto p_at = [&](int r, int c) -> float& { return p[r * (Block + 1) + c]; };
@@ -232,13 +278,11 @@ template <int Block, int N, class At> DEVICE void to_shared(const At& at, const 
     for (int j = 0; j < N; ++j) at(ty + kSide * i, tx + kSide * j) = x[i][j];
 }
 
-template <int Dim, int Block> __global__ void __launch_bounds__(kThreads, 1) backward_keys(Arguments a) {
+template <int Dim, int Block> DEVICE void backward_keys_tile(const Arguments& a, const Item& item) {
   constexpr int N = Block / kSide, C = Dim / kSide, kTile = Tile<Dim, Block>::kFloats;
-  const Int64 tiles = (a.max_k + Block - 1) / Block;
-  const Int64 first = blockIdx.x % tiles * Block, kv = blockIdx.x / tiles % a.kv_heads, b = blockIdx.x / tiles / a.kv_heads;
+  const auto [first, kv, b] = item;
   const Lengths n = lengths_of(a, b);
   const Int64 capacity = capacity_of(a, false, b);
-  if (first >= capacity) return;
   const Tile<Dim, Block> k{memory}, v{memory + kTile}, q{memory + 2 * kTile}, dout{memory + 3 * kTile};
   float* weights = memory + 4 * kTile;
   const auto at = [&](int r, int c) -> float& { return weights[r * (Block + 1) + c]; };
@@ -274,13 +318,11 @@ template <int Dim, int Block> __global__ void __launch_bounds__(kThreads, 1) bac
   store(a.dv, b, n.k_first, first, n.len_k, capacity, kv, a.v_head_dim, dv);
 }
 
-template <int Dim, int Block> __global__ void __launch_bounds__(kThreads, 1) backward_queries(Arguments a) {
+template <int Dim, int Block> DEVICE void backward_queries_tile(const Arguments& a, const Item& item) {
   constexpr int N = Block / kSide, C = Dim / kSide, kTile = Tile<Dim, Block>::kFloats;
-  const Int64 tiles = (a.max_q + Block - 1) / Block;
-  const Int64 first = blockIdx.x % tiles * Block, h = blockIdx.x / tiles % a.heads, b = blockIdx.x / tiles / a.heads;
+  const auto [first, h, b] = item;
   const Lengths n = lengths_of(a, b);
   const Int64 capacity = capacity_of(a, true, b), kv = h / a.group;
-  if (first >= capacity) return;
   const Tile<Dim, Block> q{memory}, dout{memory + kTile}, k{memory + 2 * kTile}, v{memory + 3 * kTile};
   float* weights = memory + 4 * kTile;
   const auto at = [&](int r, int c) -> float& { return weights[r * (Block + 1) + c]; };
@@ -306,6 +348,29 @@ template <int Dim, int Block> __global__ void __launch_bounds__(kThreads, 1) bac
     add_product(at, k, dq);
   }
   store(a.dq, b, n.q_first, first, n.len_q, capacity, h, a.head_dim, dq);
+}
+
+// A block takes every gridDim.x-th piece of work: the number of tiles of a varlen batch is known on the GPU only.
+template <int Dim, int Block> __global__ void __launch_bounds__(kThreads, 1) forward(Arguments a) {
+  Item item;
+  for (Int64 i = blockIdx.x; find_item(a.q_tiles, i, a.heads, a.batch, a.max_q, Block, item); i += gridDim.x) {
+    forward_tile<Dim, Block>(a, item);
+    __syncthreads();  // shared memory has been read
+  }
+}
+template <int Dim, int Block> __global__ void __launch_bounds__(kThreads, 1) backward_keys(Arguments a) {
+  Item item;
+  for (Int64 i = blockIdx.x; find_item(a.k_tiles, i, a.kv_heads, a.batch, a.max_k, Block, item); i += gridDim.x) {
+    backward_keys_tile<Dim, Block>(a, item);
+    __syncthreads();
+  }
+}
+template <int Dim, int Block> __global__ void __launch_bounds__(kThreads, 1) backward_queries(Arguments a) {
+  Item item;
+  for (Int64 i = blockIdx.x; find_item(a.q_tiles, i, a.heads, a.batch, a.max_q, Block, item); i += gridDim.x) {
+    backward_queries_tile<Dim, Block>(a, item);
+    __syncthreads();
+  }
 }
 
 // Tokens behind the last sequence belong to none: zeros, and lse -inf.
