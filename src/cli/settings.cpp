@@ -159,6 +159,15 @@ void add_training_options(OptionTable& table, Settings& s) {
              .help = "part of the text held out, when text is given",
              .min = 0,
              .max = 0.5});
+  table.add({.key = "data.vocab_size",
+             .field = &s.vocab_size,
+             .help = "learn a byte-level BPE of so many ids, when text is given; else a token is a byte",
+             .min = 0,
+             .words = {{"bytes", 0}},
+             .flag = "--data-vocab-size"});
+  table.add({.key = "data.tokenizer",
+             .field = &s.tokenizer,
+             .help = "a tokenizer.json, or a model folder with one, to take instead; with --init-from, the model's own"});
   table.add({.key = "data.max_bytes",
              .field = &s.max_bytes,
              .help = "take a sample of about so much text",

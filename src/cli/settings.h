@@ -18,7 +18,9 @@ struct Settings {
   std::string data;          // a folder of `data prepare`, or text
   double val_fraction = 0.05;
   std::int64_t max_bytes = 0;
-  bool model_loaded = false;  // train.model came with weights: its vocabulary is not the data's to choose
+  std::int64_t vocab_size = 0;  // of the tokenizer that is learned from text; 0: bytes
+  std::string tokenizer;        // one to take instead
+  bool model_loaded = false;    // train.model came with weights: its vocabulary is not the data's to choose
 };
 
 void add_machine_options(OptionTable& table, Settings& s);

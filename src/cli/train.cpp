@@ -23,11 +23,21 @@ namespace fs = std::filesystem;
 void say(const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); }
 
 // The data set that --data names; text is prepared into RUN/data first.
-Dataset open_data(const Settings& s, const fs::path& run, bool goes_on) {
+Dataset open_data(const Settings& s, const fs::path& run, bool goes_on, const std::string& init_from) {
   if (!s.data.empty() && exists(fs::path(s.data) / "meta.json")) return Dataset::open(s.data);
   const fs::path prepared = run / "data";
   if (goes_on && exists(prepared / "meta.json")) return Dataset::open(prepared.string());
-  PrepareOptions options{.out = prepared.string(), .val_fraction = s.val_fraction, .max_bytes = s.max_bytes};
+  PrepareOptions options{.out = prepared.string(),
+                         .val_fraction = s.val_fraction,
+                         .max_bytes = s.max_bytes,
+                         .vocab_size = s.vocab_size,
+                         .threads = static_cast<int>(s.threads)};
+  require(s.tokenizer.empty() || s.vocab_size == 0, "data.vocab_size = ", s.vocab_size,
+          " learns a tokenizer and data.tokenizer = ", s.tokenizer, " takes one as it is: expected one of the two");
+  if (!s.tokenizer.empty())
+    options.tokenizer = Tokenizer::load(s.tokenizer);
+  else if (s.vocab_size == 0 && !init_from.empty() && exists(fs::path(init_from) / "tokenizer.json"))
+    options.tokenizer = Tokenizer::load(init_from);
   if (s.data.empty()) {
     const Corpus corpus = default_corpus();
     say("no --data given: training on " + corpus.description);
@@ -124,7 +134,7 @@ int train(const std::vector<std::string>& args) {
 
   const Target target = target_of(s);
   const std::unique_ptr<ThreadPool> pool = pool_of(target);
-  const Dataset data = open_data(s, run, goes_on);
+  const Dataset data = open_data(s, run, goes_on, init_from);
   if (!init_from.empty()) {
     s.train.model = load_model_config(init_from);
     s.model_loaded = true;
