@@ -43,7 +43,8 @@ struct MemoryPlan {
 
 class Arena {
  public:
-  explicit Arena(Device device = {});                 // recording
+  Arena() : Arena(Device{}) {}
+  explicit Arena(Device device);                      // recording
   Arena(MemoryPlan plan, void* base, Device device);  // running in memory of plan.total_bytes() bytes at base
   bool recording() const { return recording_; }
 
