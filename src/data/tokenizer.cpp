@@ -53,9 +53,12 @@ std::vector<std::int32_t> stops_beside(const fs::path& folder, const TokenizerMo
       Json eos = j["eos_token"];
       if (eos.is_object() && eos.contains("content")) eos = Json(eos["content"]);
       if (eos.is_string()) {
-        const AddedToken* token = added_named(m, eos.get<std::string>());
-        require(token, file.string(), ": eos_token is ", eos.get<std::string>(), ", expected one of the added tokens: ", added_names(m));
-        add(token->id, file);
+        const auto name = eos.get<std::string>();
+        const AddedToken* token = added_named(m, name);
+        const auto piece = name.empty() ? m.pieces.end() : std::find(m.pieces.begin(), m.pieces.end(), name);
+        require(token || piece != m.pieces.end(), file.string(), ": eos_token is ", name,
+                ", expected one of the added tokens: ", added_names(m));
+        add(token ? token->id : piece - m.pieces.begin(), file);
       }
     }
   }
@@ -152,21 +155,25 @@ Tokenizer Tokenizer::load(const std::string& path) {
   std::string json = read_file(file);
   TokenizerModel model = parse_tokenizer_json(json, file.string());
   std::vector<std::int32_t> stops = stops_beside(file.parent_path(), model);
-  return make(std::move(model), std::move(json), file.string(), std::move(stops));
+  Tokenizer t = make(std::move(model), std::move(json), file.string(), std::move(stops));
+  if (const fs::path config = file.parent_path() / kConfigFile; exists(config))
+    t.config_ = std::make_shared<const std::string>(read_file(config));
+  return t;
 }
 
 void Tokenizer::save(const std::string& folder) const {
   const fs::path to(folder);
   write_atomic(to / kFile, *json_);
   const TokenizerModel& m = tables_->model;
-  OrderedJson j;
-  j["tokenizer_class"] = "PreTrainedTokenizerFast";
-  j["clean_up_tokenization_spaces"] = false;
-  for (const AddedToken& t : m.added) {
-    if (!m.prompt_prefix.empty() && t.id == m.prompt_prefix[0]) j["bos_token"] = t.content;
-    if (t.id == end_of_text()) j["eos_token"] = t.content;
-  }
-  if (!j.contains("bos_token") && j.contains("eos_token")) j["bos_token"] = j["eos_token"];
+  Json j = config_ ? parse_json(*config_, kConfigFile) : Json();
+  const bool fresh = !j.is_object();
+  if (fresh) j = Json{{"tokenizer_class", "PreTrainedTokenizerFast"}, {"clean_up_tokenization_spaces", false}};
+  const auto name_of_id = [&](std::int32_t id) {
+    const auto found = std::find_if(m.added.begin(), m.added.end(), [&](const AddedToken& t) { return t.id == id; });
+    return found == m.added.end() ? m.pieces[static_cast<std::size_t>(id)] : found->content;
+  };
+  j["eos_token"] = name_of_id(end_of_text());
+  if (fresh) j["bos_token"] = name_of_id(m.prompt_prefix.empty() ? end_of_text() : m.prompt_prefix[0]);
   write_atomic(to / kConfigFile, pretty_json(j));
 }
 

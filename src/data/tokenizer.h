@@ -33,7 +33,8 @@ class Tokenizer {
   static Tokenizer load(const std::string& path);
   // The text of a tokenizer.json, and its name for messages. An added token of a usual name ends a text.
   static Tokenizer parse(std::string json, const std::string& what);
-  // FOLDER/tokenizer.json, as it was read, and tokenizer_config.json, which tells `transformers` to take it as it is.
+  // FOLDER/tokenizer.json, as it was read, and tokenizer_config.json: what stood in that file (a chat template), and eos_token; when there
+  // was none, `transformers` is told to take tokenizer.json as it is.
   void save(const std::string& folder) const;
 
   // Appends the ids of the text. By default text never makes end-of-text, whatever it says.
@@ -65,7 +66,7 @@ class Tokenizer {
   TokenizerInfo info_;
   std::vector<std::int32_t> stops_;
   std::shared_ptr<const TokenizerTables> tables_;
-  std::shared_ptr<const std::string> json_;
+  std::shared_ptr<const std::string> json_, config_;  // tokenizer.json and tokenizer_config.json as they were read; config_ may be null
 };
 
 }  // namespace flashgpt

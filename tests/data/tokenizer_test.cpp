@@ -166,7 +166,7 @@ TEST(Tokenizer, WhatEndsATextIsReadBesideIt) {
   folder.file("generation_config.json", R"({"eos_token_id": [257, 256]})");
   EXPECT_EQ(Tokenizer::load(folder.path()).end_of_text(), 257);
   EXPECT_EQ(Tokenizer::load(folder.path("tokenizer.json")).stops(), (std::vector<std::int32_t>{257, 256}));
-  folder.file("tokenizer_config.json", R"({"eos_token": {"content": "<|endoftext|>"}})");
+  folder.file("tokenizer_config.json", R"({"eos_token": {"content": "<|endoftext|>"}, "chat_template": "{{ x }}"})");
   const Tokenizer t = Tokenizer::load(folder.path());
   EXPECT_EQ(t.end_of_text(), 256);
   EXPECT_EQ(t.stops(), (std::vector<std::int32_t>{256, 257}));
@@ -176,6 +176,7 @@ TEST(Tokenizer, WhatEndsATextIsReadBesideIt) {
   t.save(copy.path());
   EXPECT_EQ(Tokenizer::load(copy.path()).hash(), t.hash());
   EXPECT_EQ(copy.read("tokenizer.json"), folder.read("tokenizer.json"));
+  EXPECT_NE(copy.read("tokenizer_config.json").find("{{ x }}"), std::string::npos);
 
   folder.file("tokenizer_config.json", R"({"eos_token": "<|nothing|>"})");
   EXPECT_NE(error_of([&] { Tokenizer::load(folder.path()); }).find("<|im_end|>"), std::string::npos);
