@@ -11,6 +11,13 @@ constexpr int kMostRun = 2;  // headings in a row that do not go deeper, beyond 
 constexpr int kWideGap = 3;  // blank lines
 constexpr std::size_t kMostStyles = 6;
 
+constexpr std::string_view kRoffParagraphs[] = {".PP", ".Pp", ".LP", ".IP", ".TP", ".It", ".P\r"};
+constexpr std::size_t kDeepest = 8;  // characters before a member
+constexpr std::string_view kMemberWords[] = {"def ",       "async ",    "class ",    "struct ",  "enum ",   "union ",
+                                             "interface ", "impl ",     "template",  "virtual ", "public ", "private ",
+                                             "protected ", "internal ", "override ", "fn ",      "pub ",    "func ",
+                                             "fun ",       "function ", "@",         "/**",      "///",     "//!"};
+
 bool is_letter(char c) { return std::isalpha(static_cast<unsigned char>(c)) || c == '_' || (c & 0x80) != 0; }
 
 std::size_t count(std::string_view text, std::string_view what) {
@@ -108,7 +115,14 @@ Heading LineScanner::underlined(const Line& line, bool blank_before, const Line&
 }
 
 Heading LineScanner::code_heading(const Line& line, bool blank_before) {
-  const std::string_view t = line.text;
+  std::string_view t = line.text;
+  const std::size_t indent = t.find_first_not_of(" \t");
+  if (indent > 0) {  // a member of a class, or a definition in an indented namespace
+    if (!blank_before || indent > kDeepest) return {};
+    t.remove_prefix(indent);
+    const auto begins = [&](std::string_view word) { return t.starts_with(word); };
+    return {.level = std::any_of(std::begin(kMemberWords), std::end(kMemberWords), begins) ? 4 : 0};
+  }
   const char c = t[0];
   const bool after_end = before_.text == "}" || before_.text == "};" || before_.text == "}\r" || before_.text == "end";
   if (!blank_before && !after_end) return {};
@@ -211,9 +225,9 @@ void LineScanner::decide(const Line& before, const Line& line, const Line& after
   }
   blank_before_ = false;
   flush(places);
-  const bool roff_paragraph = kind_ == TextKind::kRoff && (line.text.starts_with(".PP") || line.text.starts_with(".Pp") ||
-                                                           line.text.starts_with(".LP") || line.text.starts_with(".P\n"));
-  if (before.blank || roff_paragraph || line.text.starts_with("<p>"))
+  const auto begins = [&](std::string_view word) { return line.text.starts_with(word); };
+  const bool marked = kind_ == TextKind::kRoff && std::any_of(std::begin(kRoffParagraphs), std::end(kRoffParagraphs), begins);
+  if (before.blank || marked || (kind_ == TextKind::kHtml && begins("<p>")))
     places.push_back({.offset = offset, .title_offset = line.offset, .level = kParagraphLevel});
 }
 

@@ -181,6 +181,7 @@ TEST(SplitDocument, RestructuredTextAndInfo) {
 
 TEST(SplitDocument, ManualsAndOtherMarks) {
   EXPECT_EQ(titles_of({".TH LS 1\n", ".SH NAME\n", ".SS Options\n", ".Sh SYNOPSIS\n"}, TextKind::kRoff).size(), 3u);
+  EXPECT_EQ(pieces_of(lines(2500, ".IP \"an item\" 4\nits text\n"), 1000, TextKind::kRoff).levels, (std::vector<int>{7, 7}));
   EXPECT_EQ(titles_of({"@chapter A\n", "@node B\n@section B\n", "@unnumberedsec C\n"}, TextKind::kTexinfo),
             (Titles{"@section B", "@unnumberedsec C"}));
   EXPECT_EQ(titles_of({"\\chapter{A}\n", "\\section*{B}\n", "  \\subsection{C}\n"}, TextKind::kLatex).size(), 2u);
@@ -220,6 +221,10 @@ TEST(SplitDocument, CodeAtDefinitions) {
   EXPECT_EQ(pieces_of("void f() {\n" + lines(3000, "  x();\n") + "}\nvoid g() {\n" + lines(3000, "  y();\n") + "}\n", 4000, TextKind::kCode)
                 .titles,
             Titles{"void g() {"});
+  // Methods of one long class.
+  std::string methods = "class A:\n";
+  for (int i = 0; i < 9; ++i) methods += "\n    def f" + std::to_string(i) + "(self):\n" + lines(900, "        x = 1\n\n");
+  EXPECT_EQ(pieces_of(methods, 1500, TextKind::kScript).levels, (std::vector<int>(8, 4)));
 }
 
 TEST(SplitDocument, ParagraphsLinesSentencesSpaces) {
