@@ -43,9 +43,7 @@ CudaStream open_gpu(int index) {
   return s;
 }
 
-CudaStream queue_of(const Target& target) {
-  return target.device.kind == DeviceKind::kCuda ? open_gpu(target.device.index) : CudaStream{};
-}
+CudaStream queue_of(const Target& target) { return target.device.kind == DeviceKind::kCuda ? open_gpu(target.device.index) : CudaStream{}; }
 
 void synchronise(const CudaStream& s) { check(driver().cuStreamSynchronize(s.stream), "work on the GPU"); }
 

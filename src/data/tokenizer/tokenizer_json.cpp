@@ -150,8 +150,10 @@ class Reader {
     expect(j.is_object(), "model", j, "an object");
     if (!at(j, "type").is_null()) expect(at(j, "type") == "BPE", "model.type", at(j, "type"), "BPE");
     expect(at(j, "dropout").is_null() || at(j, "dropout") == 0, "model.dropout", at(j, "dropout"), "null");
-    for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
-      expect(at(j, key).is_null() || at(j, key) == "", cat("model.", key), at(j, key), "null");
+    for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+      const Json& word = at(j, key);
+      expect(word.is_null() || (word.is_string() && word.get_ref<const std::string&>().empty()), cat("model.", key), word, "null");
+    }
     m_.ignore_merges = flag(j, "ignore_merges", false, "model");
     expect(m_.byte_level || !m_.ignore_merges, "model.ignore_merges", at(j, "ignore_merges"), "false with a vocabulary of characters");
     expect(m_.byte_level || flag(j, "byte_fallback", false, "model"), "model.byte_fallback", at(j, "byte_fallback"),
