@@ -12,6 +12,7 @@
 #include "cli/settings.h"
 #include "core/gemm.h"
 #include "io/file.h"
+#include "io/option_values.h"
 #include "io/process.h"
 #include "io/text.h"
 
@@ -22,7 +23,8 @@ std::vector<std::int64_t> numbers(const std::string& text, const char* flag) {
   std::vector<std::int64_t> v;
   std::stringstream in(text);
   for (std::string word; std::getline(in, word, ',');) {
-    v.push_back(std::strtoll(word.c_str(), nullptr, 10));
+    const std::optional<long double> number = parse_whole(word);
+    v.push_back(number && *number <= 0x1p31 ? static_cast<std::int64_t>(*number) : 0);
     if (v.back() <= 0) throw Error(ErrorCode::kUsage, cat(flag, " = ", text, ", expected positive numbers with commas between"));
   }
   return v;
@@ -44,10 +46,11 @@ int bench_attention(const std::vector<std::string>& args) {
   table.add({.key = "lengths", .field = &lengths, .help = "sequence lengths"});
   table.add({.key = "head_dims", .field = &head_dims, .help = "head dims"});
   table.add({.key = "standard", .field = &options.standard, .help = "measure the standard implementation beside"});
-  table.add({.key = "json", .field = &json, .help = "write the results to this file"});
+  table.add({.key = "json", .field = &json, .help = "write the results to this file", .path = true});
   table.add({.key = "commit", .field = &commit, .help = "noted in the results"});
   const Arguments arguments = table.split(args);
   if (show_help(arguments, "usage: flashgpt bench attention", table)) return 0;
+  limit_positionals(arguments, "bench attention", 0);
   table.apply(arguments);
   options.lengths = numbers(lengths, "--lengths");
   options.head_dims = numbers(head_dims, "--head-dims");
@@ -72,9 +75,16 @@ int bench_train(const std::vector<std::string>& args) {
   std::int64_t rounds = 3;
   OptionTable table;
   add_training_options(table, s);
-  table.add({.key = "rounds", .field = &rounds, .help = "micro-batches measured after one that warms up", .min = 1, .in_file = false});
-  const Arguments arguments = table.split(args);
-  if (show_help(arguments, "usage: flashgpt bench train [--preset NAME] [--micro-batch N] [--context-len N]", table)) return 0;
+  table.add({.key = "rounds",
+             .field = &rounds,
+             .help = "micro-batches measured after one that warms up",
+             .min = 1,
+             .max = 1 << 20,
+             .in_file = false});
+  Arguments arguments = table.split(args);
+  if (show_help(arguments, "usage: flashgpt bench train [CONFIG.yaml] [--preset NAME] [--micro-batch N] [--context-len N]", table))
+    return 0;
+  take_config(arguments, "bench train");
   read_settings(table, arguments, s);
   const Target target = target_of(s);
   if (s.train.micro_batch > 0 && !table.given("train_params.batch_size")) s.train.batch_size = s.train.micro_batch;
@@ -133,7 +143,9 @@ int bench(const std::vector<std::string>& args) {
   if (what == "attention") return bench_attention(rest);
   if (what == "train") return bench_train(rest);
   if (what == "--help" || what == "-h") {
-    std::printf("usage: flashgpt bench attention | train [arguments]\n");
+    std::printf(
+        "usage: flashgpt bench attention | train [arguments]\n\nattention: forward and backward alone, against this machine's peak\n"
+        "train:     whole steps of a training, op by op\n\nflashgpt bench attention --help and flashgpt bench train --help say more.\n");
     return 0;
   }
   throw Error(ErrorCode::kUsage, cat("bench: '", what, "', expected attention or train"));

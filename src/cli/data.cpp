@@ -18,7 +18,7 @@ int data(const std::vector<std::string>& args) {
   bool show_cuts = false;
   OptionTable table;
   table.title("", "Options");
-  table.add({.key = "out", .field = &options.out, .help = "folder for shards, tokenizer and meta.json"});
+  table.add({.key = "out", .field = &options.out, .help = "folder for shards, tokenizer and meta.json", .path = true});
   table.add(
       {.key = "val_fraction", .field = &options.val_fraction, .help = "part of the text held out for validation", .min = 0, .max = 0.5});
   table.add({.key = "max_bytes",
@@ -36,6 +36,7 @@ int data(const std::vector<std::string>& args) {
              .field = &options.vocab_size,
              .help = "learn a byte-level BPE of so many ids from the text; else a token is a byte",
              .min = 0,
+             .max = 1 << 28,
              .size = false,
              .words = {{"bytes", 0}}});
   table.add({.key = "words",
@@ -45,13 +46,14 @@ int data(const std::vector<std::string>& args) {
                        {"llama3", static_cast<int>(SplitRule::kLlama3)},
                        {"qwen2", static_cast<int>(SplitRule::kQwen2)},
                        {"qwen3.5", static_cast<int>(SplitRule::kQwen35)}}});
-  table.add({.key = "tokenizer", .field = &tokenizer, .help = "a tokenizer.json, or a model folder with one, to take instead"});
+  table.add(
+      {.key = "tokenizer", .field = &tokenizer, .help = "a tokenizer.json, or a model folder with one, to take instead", .path = true});
   table.add({.key = "learn_bytes",
              .field = &options.learn_bytes,
              .help = "text that the BPE is learned from; of more, a sample spread over all of it",
              .min = 1,
              .size = true});
-  table.add({.key = "threads", .field = &threads, .help = "CPU threads", .min = 0, .words = {{"auto", 0}}});
+  table.add({.key = "threads", .field = &threads, .help = "CPU threads", .min = 0, .max = 4096, .words = {{"auto", 0}}});
   table.add({.key = "split",
              .field = choice(options.split),
              .help = "cut documents longer than max_document: at chapters, sections and paragraphs, or every so many bytes",

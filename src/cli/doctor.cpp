@@ -240,7 +240,7 @@ int doctor(const std::vector<std::string>& args) {
           table))
     return 0;
   table.apply(arguments);
-  if (arguments.positionals.size() > 1) throw Error(ErrorCode::kUsage, "doctor: expected one folder at most");
+  limit_positionals(arguments, "doctor", 1);
 
   bool gpu_there = false;
   const std::pair<const char*, std::function<Finding()>> checks[] = {

@@ -57,10 +57,11 @@ int eval(const std::vector<std::string>& args) {
   table.add({.key = "data",
              .field = &s.data,
              .help = "as a PATH; of a folder of `flashgpt data prepare` the part that --split names is used",
-             .value_name = "PATH"});
+             .value_name = "PATH",
+             .path = true});
   table.add({.key = "split", .field = choice(split), .help = "part of prepared data", .words = {{"val", 0}, {"train", 1}}});
   table.add({.key = "text_field", .field = &field, .help = "JSON lines: the key of the text", .value_name = "KEY"});
-  table.add({.key = "context_len", .field = &context_len, .help = "tokens of a window", .min = 0, .words = {{"model", 0}}});
+  table.add({.key = "context_len", .field = &context_len, .help = "tokens of a window", .min = 0, .max = 0x1p31, .words = {{"model", 0}}});
   table.add({.key = "mode",
              .field = choice(options.mode),
              .help =
@@ -74,17 +75,23 @@ int eval(const std::vector<std::string>& args) {
              .min = 0,
              .words = {{"half", 0}}});
   table.add({.key = "windows", .field = &options.max_windows, .help = "windows, spread over the text", .min = 0, .words = {{"all", 0}}});
-  table.add(
-      {.key = "micro_batch", .field = &micro_batch, .help = "rows of context-len tokens at a time", .min = 0, .words = {{"auto", 0}}});
+  table.add({.key = "micro_batch",
+             .field = &micro_batch,
+             .help = "rows of context-len tokens at a time",
+             .min = 0,
+             .max = 1 << 20,
+             .words = {{"auto", 0}}});
   table.add({.key = "json", .field = &json, .help = "one line of JSON instead of text"});
   table.add({.key = "tokens",
              .field = &tokens,
              .help = "instead of text, for comparison with other programs: token ids, input_ids [rows, length] of a safetensors file",
-             .value_name = "FILE"});
+             .value_name = "FILE",
+             .path = true});
   table.add({.key = "logits_out",
              .field = &logits_out,
              .help = "where the logits after each of these tokens go, a safetensors file",
-             .value_name = "FILE"});
+             .value_name = "FILE",
+             .path = true});
   const Arguments arguments = table.split(args);
   if (show_help(
           arguments,
@@ -98,16 +105,17 @@ int eval(const std::vector<std::string>& args) {
   if (!s.data.empty()) inputs.push_back(s.data);
   if (arguments.positionals.size() == 1 && inputs.empty() && !tokens.empty() && !logits_out.empty()) {
     const Target target = target_of(s);
-    write_logits(target, *pool_of(target), arguments.positionals[0], tokens, logits_out);
+    write_logits(target, *pool_of(target), model_folder(arguments.positionals[0]), tokens, logits_out);
     return 0;
   }
-  require(tokens.empty() && logits_out.empty(), "tokens = ", tokens, ", logits_out = ", logits_out,
-          ", expected both or none, and no text beside them");
+  if (!tokens.empty() || !logits_out.empty())
+    throw Error(ErrorCode::kUsage, cat("--tokens = \"", tokens, "\", --logits-out = \"", logits_out,
+                                       "\", expected both or none, a model, and no text beside them"));
   if (arguments.positionals.empty() || inputs.empty())
     throw Error(ErrorCode::kUsage, "eval: expected a model folder and text or prepared data; flashgpt eval --help says more");
-  require(options.mode == EvalMode::kSliding || options.stride == 0, "stride = ", options.stride,
-          ", but blocks do not overlap: --mode sliding");
-  const std::string& folder = arguments.positionals[0];
+  if (options.mode == EvalMode::kBlocks && options.stride != 0)
+    throw Error(ErrorCode::kUsage, cat("--stride = ", options.stride, ", but blocks do not overlap: --mode sliding"));
+  const std::string folder = model_folder(arguments.positionals[0]);
   const Tokenizer tokenizer = Tokenizer::load(folder);
 
   EngineConfig config{.model = load_model_config(folder), .train = false};
@@ -151,9 +159,11 @@ int eval(const std::vector<std::string>& args) {
     std::printf("%s\n", compact_json(out).c_str());
     return 0;
   }
-  std::printf("loss %.5f   perplexity %.4f   bits per byte %.4f\n%lld targets of %lld documents, %lld windows of up to %lld tokens, %s\n",
-              r.all.loss(), r.all.perplexity(), r.all.bits_per_byte(), static_cast<long long>(r.all.targets),
-              static_cast<long long>(r.documents), static_cast<long long>(r.windows), static_cast<long long>(config.context_len),
+  std::printf("loss %.5f   perplexity %.4f   bits per byte %s\n%lld targets of %lld documents, %lld windows of up to %lld tokens, %s\n",
+              r.all.loss(), r.all.perplexity(),
+              std::isnan(r.all.bits_per_byte()) ? "not available" : fixed_text(r.all.bits_per_byte(), 4).c_str(),
+              static_cast<long long>(r.all.targets), static_cast<long long>(r.documents), static_cast<long long>(r.windows),
+              static_cast<long long>(config.context_len),
               sliding ? cat("sliding: at least ", r.least_context, " tokens of context where the document has them").c_str()
                       : "blocks: context starts anew with each");
   print_buckets("tokens of context", r.by_context);

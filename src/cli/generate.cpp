@@ -35,8 +35,8 @@ int generate(const std::vector<std::string>& args) {
   OptionTable table;
   add_machine_options(table, s);
   table.add({.key = "prompt", .field = &prompt, .help = "text to continue; '-' reads it from standard input"});
-  table.add({.key = "samples", .field = &samples, .help = "continuations, made in one batch", .min = 1});
-  table.add({.key = "max_new_tokens", .field = &params.max_new_tokens, .help = "tokens to make", .min = 0});
+  table.add({.key = "samples", .field = &samples, .help = "continuations, made in one batch", .min = 1, .max = 1 << 12});
+  table.add({.key = "max_new_tokens", .field = &params.max_new_tokens, .help = "tokens to make", .min = 0, .max = 0x1p31});
   table.add({.key = "temperature", .field = &params.sampling.temperature, .help = "0 takes the likeliest token", .min = 0});
   table.add({.key = "top_k", .field = &params.sampling.top_k, .help = "only the k likeliest tokens", .min = 0, .words = {{"all", 0}}});
   table.add({.key = "top_p",
@@ -47,8 +47,12 @@ int generate(const std::vector<std::string>& args) {
              .above_min = true});
   table.add({.key = "seed", .field = &params.sampling.seed, .help = "of sampling"});
   table.add({.key = "stop", .field = &stop, .help = "text that ends a continuation"});
-  table.add(
-      {.key = "capacity", .field = &capacity, .help = "tokens that the cache holds, prompt included", .min = 0, .words = {{"auto", 0}}});
+  table.add({.key = "capacity",
+             .field = &capacity,
+             .help = "tokens that the cache holds, prompt included",
+             .min = 0,
+             .max = 0x1p31,
+             .words = {{"auto", 0}}});
   table.add({.key = "echo", .field = &echo, .help = "show the prompt too"});
   const Arguments arguments = table.split(args);
   if (show_help(
@@ -59,18 +63,21 @@ int generate(const std::vector<std::string>& args) {
   table.apply(arguments);
   if (arguments.positionals.empty())
     throw Error(ErrorCode::kUsage, "generate: expected a model folder; flashgpt generate --help says more");
-  const std::string& folder = arguments.positionals[0];
-  if (prompt == "-") prompt.assign(std::istreambuf_iterator<char>(std::cin), {});
+  if (prompt.empty() && arguments.positionals.size() < 2)
+    throw Error(ErrorCode::kUsage, "generate: expected text to continue: --prompt TEXT, or after the model");
+  const std::string folder = model_folder(arguments.positionals[0]);
+  if (prompt == "-") {
+    prompt.assign(std::istreambuf_iterator<char>(std::cin), {});
+    require(!prompt.empty(), "prompt: standard input is empty, expected text to continue");
+  }
 
   const ModelConfig model = load_model_config(folder);
   const Tokenizer tokenizer = Tokenizer::load(folder);
   std::vector<std::string> prompts(arguments.positionals.begin() + 1, arguments.positionals.end());
   if (!prompt.empty()) prompts.insert(prompts.begin(), prompt);
-  require(!prompts.empty(), "prompt: empty, expected text to continue");
   std::vector<std::vector<std::int32_t>> ids;  // each prompt `samples` times
   std::int64_t prompt_tokens = 0;
   for (const std::string& p : prompts) {
-    require(!p.empty(), "prompt: empty, expected text to continue");
     const std::vector<std::int32_t> one = tokenizer.encode_prompt(p);
     prompt_tokens = std::max(prompt_tokens, static_cast<std::int64_t>(one.size()));
     ids.insert(ids.end(), static_cast<std::size_t>(samples), one);
@@ -103,13 +110,15 @@ int generate(const std::vector<std::string>& args) {
     row.text.erase(0, n);
   };
   if (streams && echo) std::fputs(prompts[0].c_str(), stdout);
-  generate(engine, ids, params, [&](std::int64_t r, std::int32_t token) {
+  const std::vector<StopReason> reasons = generate(engine, ids, params, [&](std::int64_t r, std::int32_t token) {
+    if (std::ferror(stdout)) return false;  // nobody gets the rest
     Row& row = rows[static_cast<std::size_t>(r)];
     if (std::find(stops.begin(), stops.end(), token) != stops.end()) return false;
     if (token >= tokenizer.vocab_size()) return true;  // a row of the embedding that stands for nothing, as some models have
     row.text += row.utf8.push(tokenizer.decode(token));
     if (const std::size_t at = stop.empty() ? std::string::npos : row.text.find(stop); at != std::string::npos) {
       row.text.resize(at);
+      row.utf8 = {};  // a character cut in half behind it is not shown
       return false;
     }
     show(row, stop.empty() ? 0 : stop.size() - 1);
@@ -122,6 +131,14 @@ int generate(const std::vector<std::string>& args) {
       std::printf("%s--- %zu of %zu\n%s%s", r ? "\n" : "", r + 1, rows.size(), echo ? prompt_of(r).c_str() : "", rows[r].shown.c_str());
     std::fputc('\n', stdout);
   }
+  std::fflush(stdout);
+  if (const auto full = std::count(reasons.begin(), reasons.end(), StopReason::kCapacity); full > 0)
+    std::fprintf(stderr, "%s before max_new_tokens = %lld: %s\n",
+                 rows.size() == 1 ? "stopped" : cat(full, " of ", rows.size(), " stopped").c_str(),
+                 static_cast<long long>(params.max_new_tokens),
+                 model.family == Family::kGpt2 && capacity == model.context_len
+                     ? cat("the model has learned positions for ", capacity, " tokens, prompt included").c_str()
+                     : cat("the cache holds ", capacity, " tokens, prompt included (--capacity)").c_str());
   return 0;
 }
 

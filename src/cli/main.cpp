@@ -1,5 +1,8 @@
 // flashgpt: the table of commands, and errors turned into exit codes (0 done, 1 failure, 2 usage, 3 bad configuration or data, 4 device or
 // memory).
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdio>
 #include <new>
@@ -35,9 +38,24 @@ void print_help(std::FILE* out) {
   std::fprintf(out, "\nflashgpt COMMAND --help says more. Results go to standard output, messages to standard error.\n");
 }
 
+// Descriptors 0 to 2 that are closed would be given to the next files opened, and messages written into these. In their place stand ones
+// on which reading, or writing, fails as on the closed ones.
+void fill_closed_descriptors() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(fd, F_GETFD) == -1) (void)::open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
+// The code of a command that ended with `code`, once all it printed has been taken: a full disk or a closed pipe is a failure.
+int with_output(int code) {
+  if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return code;
+  std::fprintf(stderr, "flashgpt: standard output could not be written, what is there is not whole\n");
+  return code != 0 ? code : static_cast<int>(flashgpt::ErrorCode::kFailure);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  fill_closed_descriptors();
   std::signal(SIGPIPE, SIG_IGN);  // a closed terminal or pipe must not end a training
   const std::vector<std::string> args(argv + (argc > 0), argv + argc);
   if (args.empty()) {
@@ -46,17 +64,19 @@ int main(int argc, char** argv) {
   }
   if (args[0] == "--help" || args[0] == "-h" || args[0] == "help") {
     print_help(stdout);
-    return 0;
+    return with_output(0);
   }
   const std::string name = args[0] == "--version" ? "version" : args[0];
   try {
     std::vector<std::string> names;
     for (const Command& c : flashgpt::cli::commands()) {
-      if (name == c.name) return c.run({args.begin() + 1, args.end()});
+      if (name == c.name) return with_output(c.run({args.begin() + 1, args.end()}));
       names.push_back(c.name);
     }
-    throw flashgpt::Error(flashgpt::ErrorCode::kUsage, flashgpt::cat("unknown command '", name, "'; did you mean '",
-                                                                     flashgpt::nearest(name, names), "'? flashgpt --help lists them"));
+    const std::string guess = flashgpt::similar(name, names);
+    throw flashgpt::Error(flashgpt::ErrorCode::kUsage,
+                          flashgpt::cat("unknown command '", name, "'; ", guess.empty() ? "" : "did you mean '" + guess + "'? ",
+                                        "flashgpt --help lists them"));
   } catch (const flashgpt::Error& e) {
     std::fprintf(stderr, "flashgpt: %s\n", e.what());
     return static_cast<int>(e.code());

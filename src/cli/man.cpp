@@ -109,7 +109,7 @@ int man(const std::vector<std::string>& args) {
   OptionTable table;
   const Arguments arguments = table.split(args);
   if (show_help(arguments, "usage: flashgpt man\n\nPrints the manual page. To read it: flashgpt man | man -l -", table)) return 0;
-  if (!arguments.positionals.empty()) throw Error(ErrorCode::kUsage, "man: takes no argument");
+  limit_positionals(arguments, "man", 0);
   std::fputs(page().c_str(), stdout);
   return 0;
 }

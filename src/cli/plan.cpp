@@ -57,8 +57,12 @@ int plan(const std::vector<std::string>& args) {
   for (const KnownGpu& g : kGpus) known.words.push_back({g.name, g.mebibytes << 20});
   table.add(known);
   Arguments arguments = table.split(args);
-  if (show_help(arguments, "usage: flashgpt plan [CONFIG.yaml] [--preset NAME] [section.key=value ...]", table)) return 0;
-  arguments.configs.insert(arguments.configs.end(), arguments.positionals.begin(), arguments.positionals.end());
+  if (show_help(
+          arguments,
+          "usage: flashgpt plan [CONFIG.yaml] [--preset NAME] [section.key=value ...]\n\nThe memory of a training, to the byte. The vocabulary is that of --data, prepared data, or model.vocab_size.",
+          table))
+    return 0;
+  take_config(arguments, "plan");
   read_settings(table, arguments, s);
   const Target target = gpu == 0 ? target_of(s) : gpu_with(gpu);
   std::optional<Dataset> data;

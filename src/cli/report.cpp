@@ -48,10 +48,10 @@ int report(const std::vector<std::string>& args) {
   OptionTable table;
   add_machine_options(table, s);
   table.title("", "Options");
-  table.add({.key = "out", .field = &out, .help = "the page; RUN/report.html when not given", .value_name = "FILE"});
+  table.add({.key = "out", .field = &out, .help = "the page; RUN/report.html when not given", .value_name = "FILE", .path = true});
   table.add({.key = "prompt", .field = &prompt, .help = "show continuations of this text by RUN/final"});
   table.add({.key = "samples", .field = &samples, .help = "continuations", .min = 1, .max = 64});
-  table.add({.key = "max_new_tokens", .field = &new_tokens, .help = "tokens of each", .min = 1});
+  table.add({.key = "max_new_tokens", .field = &new_tokens, .help = "tokens of each", .min = 1, .max = 0x1p31});
   const Arguments arguments = table.split(args);
   if (show_help(
           arguments,
@@ -60,7 +60,8 @@ int report(const std::vector<std::string>& args) {
           table))
     return 0;
   table.apply(arguments);
-  if (arguments.positionals.size() != 1)
+  limit_positionals(arguments, "report", 1);
+  if (arguments.positionals.empty())
     throw Error(ErrorCode::kUsage, "report: expected the folder of a run; flashgpt report --help says more");
   const std::filesystem::path run = arguments.positionals[0], page = out.empty() ? run / "report.html" : std::filesystem::path(out);
   std::vector<ReportSample> made;

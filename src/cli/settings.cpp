@@ -1,14 +1,24 @@
 #include "cli/settings.h"
 
+#include <cstdio>
+
 #include "core/cuda/gpu.h"
 #include "core/gemm.h"
+#include "io/file.h"
+#include "train/checkpoint_files.h"
 
 namespace flashgpt::cli {
+namespace {
+
+// Far above any training, and so low that no product of them overflows. Those of the model are complete()'s.
+constexpr double kMostThreads = 4096, kMostRows = 1 << 20, kMostTokens = 0x1p31, kMostSteps = 0x1p40;
+
+}  // namespace
 
 void add_machine_options(OptionTable& table, Settings& s) {
   table.title("", "Machine");
   table.add({.key = "backend", .field = &s.backend, .help = "where to compute: auto (the CPU, in this version), cpu or cuda"});
-  table.add({.key = "threads", .field = &s.threads, .help = "CPU threads", .min = 0, .words = {{"auto", 0}}});
+  table.add({.key = "threads", .field = &s.threads, .help = "CPU threads", .min = 0, .max = kMostThreads, .words = {{"auto", 0}}});
 }
 
 void add_training_options(OptionTable& table, Settings& s) {
@@ -35,18 +45,29 @@ void add_training_options(OptionTable& table, Settings& s) {
              .field = choice(m.family),
              .help = "gpt2: learned positions, LayerNorm, GELU; llama: RoPE, RMSNorm, SwiGLU; mpt: ALiBi, LayerNorm without bias",
              .words = {{"gpt2", 0}, {"llama", 1}, {"mpt", 2}}});
-  table.add({.key = "model.layers", .field = &m.layers, .help = "blocks", .min = 1});
-  table.add({.key = "model.width", .field = &m.width, .help = "of the residual stream", .min = 1});
-  table.add({.key = "model.heads", .field = &m.heads, .help = "of queries", .min = 1});
-  table.add({.key = "model.kv_heads", .field = &m.kv_heads, .help = "of keys and values", .min = 0, .words = {{"heads", 0}}});
-  table.add({.key = "model.head_dim", .field = &m.head_dim, .help = "elements of a head", .min = 0, .words = {{"auto", 0}}});
-  table.add({.key = "model.mlp_hidden", .field = &m.mlp_hidden, .help = "hidden width of the MLP", .min = 0, .words = {{"auto", 0}}});
+  table.add({.key = "model.layers", .field = &m.layers, .help = "blocks", .min = 1, .max = 1 << 12});
+  table.add({.key = "model.width", .field = &m.width, .help = "of the residual stream", .min = 1, .max = 1 << 20});
+  table.add({.key = "model.heads", .field = &m.heads, .help = "of queries", .min = 1, .max = 1 << 12});
   table.add(
-      {.key = "model.vocab_size", .field = &m.vocab_size, .help = "rows of the embedding; that of the data when not given", .min = 1});
+      {.key = "model.kv_heads", .field = &m.kv_heads, .help = "of keys and values", .min = 0, .max = 1 << 12, .words = {{"heads", 0}}});
+  table.add(
+      {.key = "model.head_dim", .field = &m.head_dim, .help = "elements of a head", .min = 0, .max = 1 << 12, .words = {{"auto", 0}}});
+  table.add({.key = "model.mlp_hidden",
+             .field = &m.mlp_hidden,
+             .help = "hidden width of the MLP",
+             .min = 0,
+             .max = 1 << 22,
+             .words = {{"auto", 0}}});
+  table.add({.key = "model.vocab_size",
+             .field = &m.vocab_size,
+             .help = "rows of the embedding; that of the data when not given",
+             .min = 1,
+             .max = 1 << 28});
   table.add({.key = "model.context_len",
              .field = &m.context_len,
              .help = "longest context; at least that of the training",
              .min = 1,
+             .max = kMostTokens,
              .flag = "--model-context-len"});
   table.add({.key = "model.norm_eps", .field = &m.norm_eps, .help = "epsilon of the norms", .min = 0, .words = {{"auto", 0}}});
   table.add({.key = "model.rope_theta", .field = &m.rope_theta, .help = "base of RoPE (llama)", .min = 0, .above_min = true});
@@ -82,15 +103,21 @@ void add_training_options(OptionTable& table, Settings& s) {
              .words = {{"auto", -1}, {"no", 0}, {"yes", 1}}});
 
   table.title("train_params", "Training");
-  table.add({.key = "train_params.batch_size", .field = &t.batch_size, .help = "sequences of an optimizer step", .min = 1});
+  table.add(
+      {.key = "train_params.batch_size", .field = &t.batch_size, .help = "sequences of an optimizer step", .min = 1, .max = kMostRows});
   table.add({.key = "train_params.micro_batch",
              .field = &t.micro_batch,
              .help = "sequences of a forward and backward; the step accumulates the rest",
              .min = 0,
+             .max = kMostRows,
              .words = {{"auto", 0}}});
-  table.add(
-      {.key = "train_params.context_len", .field = &t.context_len, .help = "tokens of a sequence", .min = 0, .words = {{"model", 0}}});
-  table.add({.key = "train_params.steps", .field = &t.steps, .help = "optimizer steps of the run", .min = 1});
+  table.add({.key = "train_params.context_len",
+             .field = &t.context_len,
+             .help = "tokens of a sequence",
+             .min = 0,
+             .max = kMostTokens,
+             .words = {{"model", 0}}});
+  table.add({.key = "train_params.steps", .field = &t.steps, .help = "optimizer steps of the run", .min = 1, .max = kMostSteps});
   table.add({.key = "train_params.max_seconds",
              .field = &t.max_seconds,
              .help = "time a few steps first and choose the number of steps that fills so many seconds",
@@ -108,15 +135,22 @@ void add_training_options(OptionTable& table, Settings& s) {
              .field = choice(t.schedule),
              .help = "of the learning rate after warm-up",
              .words = {{"cosine", 0}, {"linear", 1}, {"constant", 2}, {"wsd", 3}}});
-  table.add({.key = "train_params.warmup_steps", .field = &t.warmup_steps, .help = "steps until the peak", .min = 0, .absent = "auto"});
+  table.add({.key = "train_params.warmup_steps",
+             .field = &t.warmup_steps,
+             .help = "steps until the peak",
+             .min = 0,
+             .max = kMostSteps,
+             .absent = "auto"});
   table.add({.key = "train_params.final_lr_fraction",
              .field = &t.final_lr_fraction,
              .help = "of the peak, at the last step",
              .min = 0,
              .max = 1});
   table.add({.key = "train_params.weight_decay", .field = &o.weight_decay, .help = "of matrices", .min = 0});
-  table.add({.key = "train_params.beta1", .field = &o.beta1, .help = "AdamW: decay of the first moment", .min = 0, .max = 1});
-  table.add({.key = "train_params.beta2", .field = &o.beta2, .help = "AdamW: decay of the second moment", .min = 0, .max = 1});
+  table.add(
+      {.key = "train_params.beta1", .field = &o.beta1, .help = "AdamW: decay of the first moment", .min = 0, .max = 1, .below_max = true});
+  table.add(
+      {.key = "train_params.beta2", .field = &o.beta2, .help = "AdamW: decay of the second moment", .min = 0, .max = 1, .below_max = true});
   table.add({.key = "train_params.grad_clip",
              .field = &t.grad_clip,
              .help = "largest global norm of the gradient",
@@ -153,7 +187,8 @@ void add_training_options(OptionTable& table, Settings& s) {
   table.add({.key = "data.path",
              .field = &s.data,
              .help = "a folder of `flashgpt data prepare`, or text: a file, folder or pattern",
-             .flag = "--data"});
+             .flag = "--data",
+             .path = true});
   table.add({.key = "data.val_fraction",
              .field = &s.val_fraction,
              .help = "part of the text held out, when text is given",
@@ -163,17 +198,28 @@ void add_training_options(OptionTable& table, Settings& s) {
              .field = &s.vocab_size,
              .help = "learn a byte-level BPE of so many ids, when text is given; else a token is a byte",
              .min = 0,
+             .max = 1 << 28,
              .words = {{"bytes", 0}},
              .flag = "--data-vocab-size"});
   table.add({.key = "data.tokenizer",
              .field = &s.tokenizer,
-             .help = "a tokenizer.json, or a model folder with one, to take instead; with --init-from, the model's own"});
+             .help = "a tokenizer.json, or a model folder with one, to take instead; with --init-from, the model's own",
+             .path = true});
   table.add({.key = "data.max_bytes",
              .field = &s.max_bytes,
              .help = "take a sample of about so much text",
              .min = 0,
              .size = true,
              .words = {{"all", 0}}});
+}
+
+void take_config(Arguments& arguments, const std::string& command) {
+  limit_positionals(arguments, command, 1);
+  for (const std::string& file : arguments.positionals) {
+    if (!file.ends_with(".yaml") && !file.ends_with(".yml") && !exists(std::filesystem::path(file)))
+      throw Error(ErrorCode::kUsage, cat(command, ": '", file, "' is neither an option nor a configuration file"));
+    arguments.configs.push_back(file);
+  }
 }
 
 void read_settings(OptionTable& table, const Arguments& arguments, Settings& s) {
@@ -184,6 +230,20 @@ void read_settings(OptionTable& table, const Arguments& arguments, Settings& s) 
   table.reapply();
   s.train.model_context_given = table.given("model.context_len");
   require(s.precision == "fp32", "precision = ", s.precision, ", expected fp32 on the CPU");
+}
+
+std::string model_folder(const std::string& path) {
+  const std::filesystem::path run = path;
+  if (exists(run / "config.json")) return path;
+  std::string found;
+  if (exists(run / "final" / "config.json"))
+    found = (run / "final").string();
+  else if (exists(run / "checkpoints"))
+    if (const auto checkpoint = newest_checkpoint(run, [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); }))
+      found = checkpoint->folder.string();
+  if (found.empty()) return path;
+  std::fprintf(stderr, "%s is a run: taking %s\n", path.c_str(), found.c_str());
+  return found;
 }
 
 Target target_of(const Settings& s) {

@@ -25,8 +25,13 @@ struct Settings {
 
 void add_machine_options(OptionTable& table, Settings& s);
 void add_training_options(OptionTable& table, Settings& s);
+// A positional is a configuration too; one at most, else an Error(kUsage).
+void take_config(Arguments& arguments, const std::string& command);
 // Files, flags and overrides, in this order; then the preset under them.
 void read_settings(OptionTable& table, const Arguments& arguments, Settings& s);
+
+// Where the model is when a run's folder is given: its final/, else its newest checkpoint, and says so; any other path as it is.
+std::string model_folder(const std::string& path);
 
 // The machine that the settings ask for. Error(kDevice) for a backend that this build or machine does not have.
 Target target_of(const Settings& s);

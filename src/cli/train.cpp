@@ -1,4 +1,5 @@
 // flashgpt train
+#include <cmath>
 #include <cstdio>
 #include <optional>
 
@@ -72,7 +73,10 @@ void settle_with_run(Settings& s, const OptionTable& table, const fs::path& run)
     if (was == now || !table.given(option.key) || table.where(option.key).starts_with(file + ":")) continue;
     require(!fixed_by_run(option.key), option.key, " = ", now, ", but the run was started with ", was.empty() ? "none" : was,
             "; leave it out, or start anew with --init-from ", (run / "final").string());
-    if (option.key != "data.path") say(cat("changed for the rest of the run: ", option.key, " = ", now, " (was ", was, ")"));
+    if (option.key == "train_params.max_seconds")
+      say(cat("max_seconds = ", now, " is not used again: the run has ", s.train.steps, " steps since its start; steps changes them"));
+    else if (option.key != "data.path")
+      say(cat("changed for the rest of the run: ", option.key, " = ", now, " (was ", was, ")"));
   }
   std::error_code error;
   require(s.data == before.data || exists(fs::path(s.data) / "meta.json") || !exists(run / "data" / "meta.json") ||
@@ -104,19 +108,21 @@ int train(const std::vector<std::string>& args) {
   std::string out = "runs/default", resume_word, init_from;
   OptionTable table;
   add_training_options(table, s);
-  table.add({.key = "out", .field = &out, .help = "folder of the run: log, checkpoints, final model", .in_file = false});
+  table.add({.key = "out", .field = &out, .help = "folder of the run: log, checkpoints, final model", .in_file = false, .path = true});
   table.add({.key = "resume",
              .field = &resume_word,
              .help = "go on from the newest complete checkpoint; auto: if there is one",
              .bare = "yes",
-             .in_file = false});
-  table.add({.key = "init_from", .field = &init_from, .help = "start with the weights of a model folder", .in_file = false});
-  const Arguments arguments = table.split(args);
-  if (show_help(arguments, "usage: flashgpt train [--config FILE.yaml] [--data PATH] [--out RUN] [--resume[=auto]] [section.key=value ...]",
+             .in_file = false,
+             .path = true});
+  table.add({.key = "init_from", .field = &init_from, .help = "start with the weights of a model folder", .in_file = false, .path = true});
+  Arguments arguments = table.split(args);
+  if (show_help(arguments, "usage: flashgpt train [CONFIG.yaml] [--data PATH] [--out RUN] [--resume[=auto]] [section.key=value ...]",
                 table))
     return 0;
-  require(arguments.positionals.empty(), "train: '", arguments.positionals.empty() ? "" : arguments.positionals[0], "' is not an option");
+  take_config(arguments, "train");
   table.apply({.settings = arguments.settings});
+  if (!init_from.empty()) init_from = model_folder(init_from);
   const fs::path run = out;
   const Resume resume = resume_named(resume_word);
   // A run that goes on has every choice it made in its folder; what is given now is laid over it.
@@ -150,7 +156,7 @@ int train(const std::vector<std::string>& args) {
     s.train = resolve(s.train, target, free_memory(target));
     say(cat(s.train.steps, " steps fit in ", s.train.max_seconds, " s"));
   }
-  s.train.max_seconds = 0;
+  s.train.max_seconds = 0;  // the configuration that is kept has the steps instead
 
   const EngineConfig engine = engine_config(s.train);
   say(cat(count_text(static_cast<double>(count(parameters(s.train.model)))), " parameters, ", s.train.batch_size, " x ",
@@ -176,7 +182,8 @@ int train(const std::vector<std::string>& args) {
       .validation =
           [&](const ValidationEvent& v) {
             progress.note(cat("validation at step ", v.step, ": loss ", fixed_text(v.loss, 4), ", perplexity ", fixed_text(v.perplexity, 2),
-                              ", ", fixed_text(v.bits_per_byte, 4), " bits per byte"));
+                              std::isfinite(v.bits_per_byte) ? ", " + fixed_text(v.bits_per_byte, 4) + " bits per byte"
+                                                             : ", bits per byte not available (no whole text byte is held out)"));
           },
       .note = [&](const std::string& text) { progress.note(text); },
   };

@@ -31,6 +31,7 @@ int version(const std::vector<std::string>& args) {
   table.add({.key = "json", .field = &json, .help = "as one line of JSON"});
   const Arguments arguments = table.split(args);
   if (show_help(arguments, "usage: flashgpt version [--json]", table)) return 0;
+  limit_positionals(arguments, "version", 0);
   table.apply(arguments);
   const Target target = cpu_target(default_threads());
   const OrderedJson facts = {{"flashgpt", FLASHGPT_VERSION},

@@ -45,13 +45,20 @@ struct Search {
   }
 
   // Entries in the order of their names, so that the result does not depend on the file system's.
-  void folder(const std::string& path, const std::string& below) {
+  // Folders of `flashgpt data prepare`, whole or not, hold no text but their JSON: named, they are an error, below others passed over.
+  void folder(const std::string& path, const std::string& below, bool named) {
     std::error_code ec;
     std::vector<std::string> names;
     fs::directory_iterator it(path, ec);
     for (; !ec && it != fs::directory_iterator(); it.increment(ec)) names.push_back(it->path().filename().string());
     if (ec) return skip("folder not readable", path);
     std::sort(names.begin(), names.end());
+    if (std::any_of(names.begin(), names.end(), [](const std::string& n) { return n.ends_with(".shard"); })) {
+      require(!named, path, " holds shards of `flashgpt data prepare` and no text, ",
+              fs::exists(fs::path(path) / "meta.json", ec) ? "and is prepared already"
+                                                           : "but no meta.json, so it is not whole: prepare it again");
+      return skip("prepared data", path);
+    }
     for (const std::string& n : names) {
       const std::string full = (fs::path(path) / n).string();
       if (n[0] == '.') {
@@ -67,7 +74,7 @@ struct Search {
         if (has_without && without == FileId{st.st_dev, st.st_ino})
           skip("the output folder", full);
         else
-          folder(full, below + n + "/");
+          folder(full, below + n + "/", false);
       } else if (!S_ISREG(st.st_mode)) {
         skip("not a regular file", full);
       } else if (!passes(filter, below + n)) {
@@ -86,7 +93,7 @@ struct Search {
     }
     if (S_ISDIR(st.st_mode)) {
       if (has_without && without == FileId{st.st_dev, st.st_ino}) return skip("the output folder", p);
-      return folder(p, "");
+      return folder(p, "", named);
     }
     if (S_ISREG(st.st_mode)) return take(p, fs::path(p).filename().string(), st, named);
     require(!named, p, " is neither a file nor a folder, expected text in regular files");

@@ -1,6 +1,7 @@
 #include "io/option_values.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <type_traits>
@@ -41,7 +42,7 @@ const std::pair<std::string, std::int64_t>* word_of(const Option& option, std::s
 }
 
 bool in_range(const Option& option, long double value) {
-  return value <= option.max && (option.above_min ? value > option.min : value >= option.min);
+  return (option.below_max ? value < option.max : value <= option.max) && (option.above_min ? value > option.min : value >= option.min);
 }
 
 bool is_word_number(const Option& option, long double value) {
@@ -87,6 +88,8 @@ template <class T> std::string field_text(const Option& option, const T& value) 
 
 bool store_choice(const Option& option, const ChoiceField& field, const std::string& text) {
   const auto* word = word_of(option, text);
+  // "yes" and "no" among other words: YAML's other spellings mean the same.
+  if (const std::optional<bool> yes = parse_bool(text); !word && yes && !parse_whole(text)) word = word_of(option, *yes ? "yes" : "no");
   const std::optional<long double> number = word ? word->second : parse_whole(text);
   if (!number) return false;
   for (const auto& candidate : option.words) {
@@ -110,7 +113,9 @@ bool may_be_absent(const Option& option) {
 
 std::string range_text(const Option& option, std::string (*number)(double)) {
   const bool low = std::isfinite(option.min), high = std::isfinite(option.max);
-  if (low && option.above_min) return " above " + number(option.min) + (high ? ", at most " + number(option.max) : "");
+  const std::string most = (option.below_max ? ", below " : ", at most ") + number(option.max);
+  if (low && option.above_min) return " above " + number(option.min) + (high ? most : "");
+  if (low && high && option.below_max) return " of at least " + number(option.min) + most;
   if (low && high) return " from " + number(option.min) + " to " + number(option.max);
   if (low) return " of at least " + number(option.min);
   return high ? " of at most " + number(option.max) : "";
@@ -166,10 +171,20 @@ std::optional<long double> parse_size(std::string_view text) {
 }
 
 std::optional<bool> parse_bool(std::string_view text) {
-  for (const char* yes : {"true", "yes", "on", "1", "True"})
-    if (text == yes) return true;
-  for (const char* no : {"false", "no", "off", "0", "False"})
-    if (text == no) return false;
+  auto is = [&](std::string_view word) {  // all small, all capital, or the first one capital
+    auto matches = [&](std::size_t i, bool capital) { return text[i] == (capital ? std::toupper(word[i]) : word[i]); };
+    bool small = text.size() == word.size(), capitals = small, title = small;
+    for (std::size_t i = 0; small + capitals + title > 0 && i < word.size(); ++i) {
+      small = small && matches(i, false);
+      capitals = capitals && matches(i, true);
+      title = title && matches(i, i == 0);
+    }
+    return small || capitals || title;
+  };
+  for (const char* yes : {"true", "yes", "on", "1"})
+    if (is(yes)) return true;
+  for (const char* no : {"false", "no", "off", "0"})
+    if (is(no)) return false;
   return {};
 }
 
@@ -201,7 +216,7 @@ std::string value_text(const Option& option) {
       option.field);
 }
 
-std::string expectation(const Option& option) {
+std::string expectation(const Option& option, const std::string& text) {
   std::string out = std::visit(
       [&](const auto& field) -> std::string {
         using F = std::decay_t<decltype(field)>;
@@ -212,14 +227,20 @@ std::string expectation(const Option& option) {
           if constexpr (std::is_same_v<T, std::string>) return "a text";
           if constexpr (std::is_same_v<T, bool>) return "true or false";
           if constexpr (std::is_same_v<T, double>) return "a number" + range_text(option, real_text);
-          return (option.size ? "a size (like 4096, 16M or 2GiB)" : "a whole number") + range_text(option, whole_text);
+          if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+            const std::size_t digits = text.find_first_of("123456789");
+            const bool huge = digits != std::string::npos && digits <= 1 && text.size() - digits >= 19 &&
+                              text.find_first_not_of("0123456789_", digits) == std::string::npos;
+            if (huge && !std::isfinite(option.max)) {  // the limit is the type's
+              const T least = std::isfinite(option.min) ? static_cast<T>(option.min) : std::numeric_limits<T>::min();
+              return cat("a whole number from ", least, " to ", std::numeric_limits<T>::max());
+            }
+            return (option.size ? "a size (like 4096, 16M or 2GiB)" : "a whole number") + range_text(option, whole_text);
+          }
         }
       },
       option.field);
-  for (const auto& [word, number] : option.words) {
-    out += (out.empty() ? "" : ", ") + word;
-    if (std::holds_alternative<ChoiceField>(option.field)) out += " (" + std::to_string(number) + ")";
-  }
+  for (const auto& word : option.words) out += (out.empty() ? "" : ", ") + word.first;
   if (!option.absent.empty()) out += (out.empty() ? "" : ", ") + option.absent;
   return out;
 }

@@ -10,12 +10,6 @@ namespace {
 
 constexpr const char *kConfigFlag = "--config", *kHelpFlag = "--help", *kNoPrefix = "--no-";
 
-std::string default_flag(const std::string& key) {
-  std::string name = key.substr(key.rfind('.') + 1);  // npos + 1 is 0: the whole key
-  std::replace(name.begin(), name.end(), '_', '-');
-  return "--" + name;
-}
-
 bool is_key(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '-';
@@ -46,6 +40,12 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
+std::string default_flag(const std::string& key) {
+  std::string name = key.substr(key.rfind('.') + 1);  // npos + 1 is 0: the whole key
+  std::replace(name.begin(), name.end(), '_', '-');
+  return "--" + name;
+}
+
 std::string nearest(std::string_view name, const std::vector<std::string>& candidates) {
   constexpr std::size_t kLongest = 200;  // a pasted file is no misspelt name
   std::string best;
@@ -56,6 +56,18 @@ std::string nearest(std::string_view name, const std::vector<std::string>& candi
     fewest = std::min(fewest, edits);
   }
   return best;
+}
+
+std::string similar(std::string_view name, const std::vector<std::string>& candidates) {
+  const std::string best = nearest(name, candidates);
+  auto bare = [](std::string_view text) { return text.substr(std::min(text.find_first_not_of('-'), text.size())); };
+  const std::size_t shorter = std::min(bare(name).size(), bare(best).size());
+  return edit_distance(name.substr(0, 2 * best.size()), best) <= 1 + shorter / 3 ? best : "";
+}
+
+void limit_positionals(const Arguments& arguments, const std::string& command, std::size_t most) {
+  if (arguments.positionals.size() > most)
+    fail_usage(command, ": unexpected argument '", arguments.positionals[most], "'; flashgpt ", command, " --help says what it takes");
 }
 
 OptionTable::OptionTable() = default;
@@ -99,18 +111,26 @@ std::size_t OptionTable::row_or_fail(const std::string& key, const std::string& 
     for (std::size_t dot = option.key.find('.'); dot != std::string::npos; dot = option.key.find('.', dot + 1))
       known.push_back(option.key.substr(0, dot));
   }
-  const std::string guess = nearest(key, same_name.empty() ? known : same_name);
+  const std::string guess = same_name.empty() ? similar(key, known) : nearest(key, same_name);
   const std::string prefix = where.empty() ? "" : where + ": ";
-  if (found != by_key_.end()) fail_usage(prefix, key, " is only a flag: ", options_[found->second].flag);
-  fail_usage(prefix, "unknown key ", key, guess.empty() ? "" : "; the nearest known one is " + guess);
+  const ErrorCode code = where.empty() ? ErrorCode::kUsage : ErrorCode::kInvalid;
+  if (found != by_key_.end()) throw Error(code, cat(prefix, key, " is only a flag: ", options_[found->second].flag));
+  for (const Option& option : options_)
+    if (option.in_file && option.key.starts_with(key + "."))
+      throw Error(code, cat(prefix, key, " is a section, expected one of its keys, such as ", option.key));
+  throw Error(code, cat(prefix, "unknown key ", key, guess.empty() ? "" : "; the nearest known one is " + guess));
 }
 
 Arguments OptionTable::split(const std::vector<std::string>& args) const {
   Arguments out;
+  auto add_positional = [&](const std::string& arg) {
+    if (arg.empty()) fail_usage("argument ", out.positionals.size() + 1, " that is no flag is empty, expected a path or a text");
+    out.positionals.push_back(arg);
+  };
   for (std::size_t i = 0; i < args.size(); ++i) {
     const std::string& arg = args[i];
     if (arg == "--") {
-      out.positionals.insert(out.positionals.end(), args.begin() + static_cast<std::ptrdiff_t>(i) + 1, args.end());
+      std::for_each(args.begin() + static_cast<std::ptrdiff_t>(i) + 1, args.end(), add_positional);
       break;
     }
     if (arg == kHelpFlag || arg == "-h") {
@@ -123,7 +143,7 @@ Arguments OptionTable::split(const std::vector<std::string>& args) const {
       continue;
     }
     if (arg.size() < 2 || arg.front() != '-') {  // "-" alone is a file by custom
-      out.positionals.push_back(arg);
+      add_positional(arg);
       continue;
     }
     const std::size_t equals = arg.find('=');
@@ -137,7 +157,8 @@ Arguments OptionTable::split(const std::vector<std::string>& args) const {
       return *value;
     };
     if (flag == kConfigFlag) {
-      out.configs.push_back(take_value());
+      if (take_value().empty()) fail_usage(kConfigFlag, " = \"\", expected a path");
+      out.configs.push_back(*value);
       continue;
     }
     if (const auto found = by_flag_.find(flag); found != by_flag_.end()) {
@@ -159,19 +180,24 @@ Arguments OptionTable::split(const std::vector<std::string>& args) const {
         continue;
       }
     }
+    if (flag == kHelpFlag) fail_usage(flag, " takes no value, got \"", *value, "\"");
     std::vector<std::string> known{kConfigFlag, kHelpFlag};
     for (const Option& option : options_) known.push_back(option.flag);
-    fail_usage("unknown flag ", flag, "; the nearest known one is ", nearest(flag, known));
+    const std::string guess = similar(flag, known);
+    fail_usage("unknown flag ", flag, guess.empty() ? "; --help lists them" : "; the nearest known one is " + guess);
   }
   return out;
 }
 
 void OptionTable::set(const Setting& setting) {
   const Option& option = options_[setting.option];
+  if (option.path && !setting.from_file && setting.value.empty())
+    fail_usage(setting.where, " = \"\", expected ", option.bare.empty() ? "a path" : "a word");
   if (!store_value(option, setting.value, setting.null)) {
     const std::string name = setting.from_file ? setting.where + ": " + option.key : setting.where;
     const std::string value = setting.null ? "nothing" : "\"" + setting.value + "\"";
-    throw Error(setting.from_file ? ErrorCode::kInvalid : ErrorCode::kUsage, cat(name, " = ", value, ", expected ", expectation(option)));
+    throw Error(setting.from_file ? ErrorCode::kInvalid : ErrorCode::kUsage,
+                cat(name, " = ", value, ", expected ", expectation(option, setting.value)));
   }
   given_[setting.option] = setting;
 }

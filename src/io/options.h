@@ -9,8 +9,8 @@
 //   for (const std::string& file : arguments.configs) table.load(file);
 //   table.apply(arguments);
 //
-// Errors name the file and line or the flag, the key, the value and what was expected. An unknown key or flag, and a wrong value on the
-// command line: kUsage, with the nearest known name. A wrong value in a file: kInvalid.
+// Errors name the file and line or the flag, the key, the value and what was expected. An unknown key or flag and a wrong value on the
+// command line: kUsage, with the nearest known name. An unknown key or a wrong value in a file: kInvalid.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -50,7 +50,7 @@ struct Option {
   Field field;       // the value at add() is the default; must outlive the table
   std::string help;  // one sentence or two, without the default
   double min = -std::numeric_limits<double>::infinity(), max = std::numeric_limits<double>::infinity();  // inclusive
-  bool above_min = false;                                                                                // min itself is excluded
+  bool above_min = false, below_max = false;                                                             // min, or max, itself is excluded
   bool size = false;  // a whole number that may be written with K, M, G, T (powers of 1000) or KiB, MiB, GiB, TiB (of 1024)
   std::vector<std::pair<std::string, std::int64_t>>
       words;               // a choice's words with their numbers; a number's words for special values ("auto", 0)
@@ -59,6 +59,7 @@ struct Option {
   std::string bare;        // text fields: the value when the flag stands alone; empty: it needs one
   std::string value_name;  // in --help; empty: N, X, SIZE, TEXT or the words
   bool in_file = true;     // false: only a flag (where to write, what to resume)
+  bool path = false;       // text: an argument must not leave it empty, as an unset variable of a shell does
 };
 
 struct Setting {
@@ -96,7 +97,7 @@ class OptionTable {
   void title(const std::string& section, const std::string& text);
 
   // Sorts the arguments of a command: --flag VALUE, --flag=VALUE, --flag and --no-flag for yes or no, key=value, --config FILE, --help;
-  // after "--" all are positionals. Unknown flags and keys are errors; values are read by apply().
+  // after "--" all are positionals. Unknown flags and keys and empty positionals are errors; values are read by apply().
   Arguments split(const std::vector<std::string>& args) const;
   void apply(const Arguments& arguments);                            // a later one wins over an earlier one
   void load(const std::filesystem::path& path);                      // YAML; a key given twice in a file is an error
@@ -130,5 +131,10 @@ class OptionTable {
 
 // The candidate with the fewest edits (insert, delete, replace, swap of neighbours) to `name`; empty when there is none.
 std::string nearest(std::string_view name, const std::vector<std::string>& candidates);
+// The same, but empty when even the nearest has little in common with the name, so that it would only mislead.
+std::string similar(std::string_view name, const std::vector<std::string>& candidates);
+
+// Error(kUsage), naming the first of those there are too many of, unless a command got at most so many positionals.
+void limit_positionals(const Arguments& arguments, const std::string& command, std::size_t most);
 
 }  // namespace flashgpt

@@ -28,6 +28,20 @@ std::string placeholder(const Option& option) {
   return kind + words;
 }
 
+// What 0 means to a number that has a word for it.
+std::string zero_text(const Option& option) {
+  if (std::holds_alternative<ChoiceField>(option.field)) return "";
+  for (const auto& [word, number] : option.words)
+    if (number == 0) return " (0: " + word + ")";
+  return "";
+}
+
+// The key of a flag that is named otherwise.
+std::string key_text(const Option& option) {
+  const bool usual = option.flag == default_flag(option.key);
+  return usual || !option.in_file || option.key.find('.') == std::string::npos ? "" : " (" + option.key + ")";
+}
+
 std::string usage(const OptionText& option) {
   if (option.value.empty()) return "--[no-]" + option.flag.substr(2);
   return option.value_may_be_left_out ? option.flag + "[=" + option.value + "]" : option.flag + " " + option.value;
@@ -79,7 +93,7 @@ std::vector<OptionText> OptionTable::texts() const {
           .value = yes_or_no ? "" : placeholder(o),
           .value_may_be_left_out = !o.bare.empty(),
           .is_text = std::holds_alternative<std::string*>(o.field) || std::holds_alternative<std::optional<std::string>*>(o.field),
-          .help = o.help,
+          .help = o.help + zero_text(o) + key_text(o),
           .by_default = defaults_[i]};
       for (const auto& [word, number] : o.words) text.words.push_back(word);
       if (!o.absent.empty()) text.words.push_back(o.absent);
@@ -98,7 +112,10 @@ std::string OptionTable::help(std::size_t width) const {
   }
   out += "\nSettings:\n";
   out += entry("--config FILE", "read settings from a YAML file; flags and overrides win over it", width);
-  out += entry("section.key=value", "override one key of the configuration", width);
+  out +=
+      entry("section.key=value",
+            "the same as a flag: the section stands in brackets above, the key is the flag's name with _ for -, unless another one is told",
+            width);
   out += entry("--help", "this text", width);
   return out;
 }

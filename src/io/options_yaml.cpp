@@ -162,7 +162,7 @@ std::string OptionTable::to_yaml() const {
       const bool text =
           std::holds_alternative<std::string*>(option.field) || std::holds_alternative<std::optional<std::string>*>(option.field);
       const auto* optional_text = std::get_if<std::optional<std::string>*>(&option.field);
-      const bool absent = value.empty() && (!text || (optional_text && !**optional_text));
+      const bool absent = value.empty() && (!text || option.path || (optional_text && !**optional_text));
       if (!option.in_file || absent) continue;
       if (!section.empty() && !heading) out += section.substr(0, section.size() - 1) + ":\n";
       heading = true;

@@ -56,6 +56,12 @@ std::string duration_text(double seconds) {
 
 std::string fixed_text(double value, int decimals) { return print("%.*f", decimals, value); }
 
+std::string hex_text(std::uint64_t value) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
 std::string short_text(double value, int digits) { return print("%.*g", digits, value); }
 
 }  // namespace flashgpt
