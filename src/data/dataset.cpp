@@ -7,6 +7,7 @@
 #include "data/prepare_state.h"
 #include "flashgpt/error.h"
 #include "io/json.h"
+#include "io/text.h"
 
 namespace flashgpt {
 
@@ -16,12 +17,6 @@ constexpr const char* kFormat = "flashgpt-data";
 constexpr int kVersion = 1;
 
 std::string meta_path(const std::string& folder) { return folder + "/" + kMetaFile; }
-
-std::string hex(std::uint64_t value) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
-  return text;
-}
 
 std::uint64_t from_hex(const std::string& text) {
   std::uint64_t value = 0;
@@ -37,7 +32,7 @@ OrderedJson json_of(const SplitInfo& split) {
                       {"tokens", s.info.tokens},
                       {"documents", s.info.documents},
                       {"text_bytes", s.info.text_bytes},
-                      {"checksum", hex(s.info.checksum)}});
+                      {"checksum", hex_text(s.info.checksum)}});
   return {{"tokens", split.tokens}, {"documents", split.documents}, {"text_bytes", split.text_bytes}, {"shards", shards}};
 }
 
@@ -62,7 +57,7 @@ TokenStream open_split(const std::string& folder, const DatasetInfo& info, const
     const std::string path = folder + "/" + entry.file;
     const Shard& s = shards.emplace_back(Shard::open(path, verify));
     require(s.info().tokenizer.hash == info.tokenizer.hash, path, " was made with the tokenizer ", s.info().tokenizer.name, " (",
-            hex(s.info().tokenizer.hash), "), expected that of meta.json, ", info.tokenizer.name, " (", hex(info.tokenizer.hash),
+            hex_text(s.info().tokenizer.hash), "), expected that of meta.json, ", info.tokenizer.name, " (", hex_text(info.tokenizer.hash),
             "): prepare the data again");
     require(s.info().checksum == entry.info.checksum && s.info().tokens == entry.info.tokens, path,
             " is not the shard that meta.json lists (another size or checksum): prepare the data again");
@@ -92,11 +87,11 @@ std::uint64_t DatasetInfo::checksum() const {
 }
 
 void write_meta(const std::string& folder, const DatasetInfo& info, const OrderedJson& report) {
-  OrderedJson j{{"format", kFormat}, {"version", kVersion}, {"checksum", hex(info.checksum())}};
+  OrderedJson j{{"format", kFormat}, {"version", kVersion}, {"checksum", hex_text(info.checksum())}};
   j["tokenizer"] = OrderedJson{{"name", info.tokenizer.name},
                                {"vocab_size", info.tokenizer.vocab_size},
                                {"end_of_text", info.tokenizer.end_of_text},
-                               {"hash", hex(info.tokenizer.hash)}};
+                               {"hash", hex_text(info.tokenizer.hash)}};
   j["train"] = json_of(info.train);
   j["val"] = json_of(info.val);
   j["report"] = report;
@@ -104,7 +99,7 @@ void write_meta(const std::string& folder, const DatasetInfo& info, const Ordere
 }
 
 void write_prepare_state(const std::string& folder, const PrepareState& state) {
-  const OrderedJson j{{"fingerprint", hex(state.fingerprint)}, {"train", json_of(state.train)}, {"val", json_of(state.val)}};
+  const OrderedJson j{{"fingerprint", hex_text(state.fingerprint)}, {"train", json_of(state.train)}, {"val", json_of(state.val)}};
   write_atomic(folder + "/" + kPrepareStateFile, pretty_json(j));
 }
 
@@ -151,8 +146,8 @@ DatasetInfo read_meta(const std::string& folder) {
 
 Dataset::Dataset(const std::string& folder) : info_(read_meta(folder)), tokenizer_(Tokenizer::load(folder)) {
   require(tokenizer_.hash() == info_.tokenizer.hash, folder, "/tokenizer.json is the tokenizer ", tokenizer_.name(), " (",
-          hex(tokenizer_.hash()), "), expected the one that made the shards, ", info_.tokenizer.name, " (", hex(info_.tokenizer.hash),
-          "): prepare the data again");
+          hex_text(tokenizer_.hash()), "), expected the one that made the shards, ", info_.tokenizer.name, " (",
+          hex_text(info_.tokenizer.hash), "): prepare the data again");
 }
 
 Dataset Dataset::open(const std::string& folder, Verify verify) {

@@ -115,27 +115,43 @@ void check(const PrepareOptions& o) {
   require(o.learn_bytes >= 1, "learn_bytes = ", o.learn_bytes, ", expected at least 1");
 }
 
+// Shards of earlier calls, which are taken over or removed before new ones are written, and what one that was killed left half written.
+std::vector<fs::path> old_shards(const std::string& folder) {
+  std::vector<fs::path> found;
+  std::error_code ec;
+  for (const auto& entry : fs::directory_iterator(folder, ec)) {
+    const std::string file = entry.path().filename().string();
+    const bool whole = (file.starts_with("train-") || file.starts_with("val-")) && file.ends_with(".shard");
+    const bool half = (file.starts_with(".train-") || file.starts_with(".val-")) && file.find(".shard.tmp.") != file.npos;
+    if (whole || half) found.push_back(entry.path());
+  }
+  return found;
+}
+
+std::int64_t bytes_of_old_shards(const std::string& folder) {
+  std::int64_t bytes = 0;
+  std::error_code ec;
+  for (const fs::path& path : old_shards(folder))
+    if (const auto size = fs::file_size(path, ec); !ec) bytes += static_cast<std::int64_t>(size);
+  return bytes;
+}
+
 void check_room(const PrepareOptions& o, const Survey& survey) {
   const std::int64_t cuts = o.split == SplitMode::kNone ? 0 : 2 * survey.bytes / o.max_document;
   const std::int64_t documents = survey.documents + cuts;
   const std::int64_t needed = (survey.bytes + documents) * token_width(std::max(o.vocab_size, o.tokenizer.vocab_size())) + 8 * documents;
-  const auto room = static_cast<std::int64_t>(free_bytes(o.out));
+  const auto room = static_cast<std::int64_t>(free_bytes(o.out)) + bytes_of_old_shards(o.out);
   require(room >= needed, "too little room in ", o.out, ": the shards need ", needed, " bytes and ", room,
           " are free; choose another folder or give max_bytes");
 }
 
-// Shards of an earlier call that are not in these lists, and what one that was killed left half written.
+// Removes the shards that are not in these lists.
 void remove_left_overs(const std::string& folder, const SplitInfo& train, const SplitInfo& val) {
-  const auto named = [&](const std::string& file) {
-    const auto is = [&](const ShardEntry& s) { return s.file == file; };
-    return std::any_of(train.shards.begin(), train.shards.end(), is) || std::any_of(val.shards.begin(), val.shards.end(), is);
-  };
-  std::error_code ec;
-  for (const auto& entry : fs::directory_iterator(folder, ec)) {
-    const std::string file = entry.path().filename().string();
-    const bool ours = (file.starts_with("train-") || file.starts_with("val-")) && file.ends_with(".shard");
-    const bool half = (file.starts_with(".train-") || file.starts_with(".val-")) && file.find(".shard.tmp.") != file.npos;
-    if (half || (ours && !named(file))) fs::remove(entry.path(), ec);
+  for (const fs::path& path : old_shards(folder)) {
+    const auto is = [&](const ShardEntry& s) { return s.file == path.filename(); };
+    std::error_code ec;
+    if (std::none_of(train.shards.begin(), train.shards.end(), is) && std::none_of(val.shards.begin(), val.shards.end(), is))
+      fs::remove(path, ec);
   }
 }
 
@@ -326,9 +342,7 @@ std::string summary(const PrepareReport& r) {
     text += cat(", learned from ", r.learned_bytes < r.learned_of ? cat(r.learned_bytes, " of ") : "all ", r.learned_of,
                 " bytes of the training text");
   text += cat(", ", short_text(bytes_per_token(r.info)), " bytes a token");
-  char checksum[17];
-  std::snprintf(checksum, sizeof checksum, "%016llx", static_cast<unsigned long long>(r.info.checksum()));
-  return text + cat("\nchecksum    ", checksum, "\n");
+  return text + cat("\nchecksum    ", hex_text(r.info.checksum()), "\n");
 }
 
 }  // namespace flashgpt

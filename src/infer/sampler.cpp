@@ -18,8 +18,11 @@ void check(const SamplingParams& p) {
 std::int32_t sample(std::span<const float> logits, const SamplingParams& p, std::uint32_t row, std::uint64_t index,
                     std::vector<std::int32_t>& order) {
   require(!logits.empty(), "sample: no logits");
+  const auto wrong = std::find_if(logits.begin(), logits.end(), [](float x) { return std::isnan(x) || x == INFINITY; });
+  require(wrong == logits.end(), "sample: logit ", wrong - logits.begin(), " is ", wrong == logits.end() ? 0 : *wrong,
+          ", expected a number below infinity; are the model's weights finite?");
   const auto largest = std::max_element(logits.begin(), logits.end());
-  require(std::isfinite(*largest), "sample: the largest logit is ", *largest, "; the model's weights are not finite");
+  require(std::isfinite(*largest), "sample: every logit is ", *largest, ", expected one that is finite");
   if (p.temperature == 0) return static_cast<std::int32_t>(largest - logits.begin());
 
   order.resize(logits.size());

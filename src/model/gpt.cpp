@@ -142,15 +142,14 @@ void Gpt::forward_backward(Context& ctx, const OuterParams& w, WeightSource& blo
                          .positions = g.positions ? batch.positions : Tensor{}});
 }
 
-void Gpt::evaluate(Context& ctx, const OuterParams& w, WeightSource& blocks, const Batch& batch, const Tensor& scalars,
-                   const Tensor& losses) const {
-  const Sequences seq = sequences(batch);
-  Scope scope(ctx);
+Tensor Gpt::final_states(Context& ctx, const OuterParams& w, WeightSource& blocks, const Batch& batch, const Sequences& seq,
+                         const std::vector<KvCache>* caches) const {
   BlockActs a = allocate_inference_acts(ctx, block_, seq, kActivationDtype);
   embed(ctx, w, batch, a.x);
   Residual stream{.x = a.x};
   for (int l = 0; l < static_cast<int>(config_.layers); ++l) {
-    block_.forward(ctx, blocks.acquire(l), seq, stream, a);
+    const KvCache* cache = caches ? &(*caches)[static_cast<std::size_t>(l)] : nullptr;
+    block_.forward(ctx, blocks.acquire(l), seq, stream, a, kAllSteps, cache);
     blocks.release(l);
     stream = {.x = a.h, .delta = a.delta};
   }
@@ -164,7 +163,14 @@ void Gpt::evaluate(Context& ctx, const OuterParams& w, WeightSource& blocks, con
                    .b = w.final_norm.b,
                    .kind = block_.norm,
                    .eps = block_.eps});
-  run(ctx, LinearCrossEntropy{.scalars = scalars, .losses = losses, .x = a.norm1, .w = head(w), .targets = batch.targets});
+  return a.norm1;
+}
+
+void Gpt::evaluate(Context& ctx, const OuterParams& w, WeightSource& blocks, const Batch& batch, const Tensor& scalars,
+                   const Tensor& losses) const {
+  Scope scope(ctx);
+  const Tensor x = final_states(ctx, w, blocks, batch, sequences(batch), nullptr);
+  run(ctx, LinearCrossEntropy{.scalars = scalars, .losses = losses, .x = x, .w = head(w), .targets = batch.targets});
 }
 
 void Gpt::infer(Context& ctx, const OuterParams& w, WeightSource& blocks, const Batch& batch, const std::vector<KvCache>& caches,
@@ -174,26 +180,9 @@ void Gpt::infer(Context& ctx, const OuterParams& w, WeightSource& blocks, const 
   Sequences seq = sequences(batch);
   seq.cu_seqlens = {};
   Scope scope(ctx);
-  BlockActs a = allocate_inference_acts(ctx, block_, seq, kActivationDtype);
-  embed(ctx, w, batch, a.x);
-  Residual stream{.x = a.x};
-  for (int l = 0; l < static_cast<int>(config_.layers); ++l) {
-    block_.forward(ctx, blocks.acquire(l), seq, stream, a, kAllSteps, &caches[static_cast<std::size_t>(l)]);
-    blocks.release(l);
-    stream = {.x = a.h, .delta = a.delta};
-  }
-  run(ctx, AddNorm{.y = a.norm1,
-                   .sum = a.x,
-                   .mean = a.mean1,
-                   .rstd = a.rstd1,
-                   .x = stream.x,
-                   .delta = stream.delta,
-                   .w = w.final_norm.w,
-                   .b = w.final_norm.b,
-                   .kind = block_.norm,
-                   .eps = block_.eps});
+  const Tensor x = final_states(ctx, w, blocks, batch, seq, &caches);
   const Tensor rows = ctx.tensor({batch.batch, config_.width}, kActivationDtype, MemClass::kWorkspace);
-  run(ctx, Embedding{.y = rows, .tokens = last, .table = a.norm1});  // picks rows
+  run(ctx, Embedding{.y = rows, .tokens = last, .table = x});  // picks rows
   run(ctx, Gemm{.c = logits, .a = rows, .b = head(w), .trans_b = true});
 }
 

@@ -45,6 +45,9 @@ class Gpt {
 
  private:
   Sequences sequences(const Batch& batch) const;
+  // The states after the last norm [N, width], of a forward that keeps nothing; in the caller's Scope. caches: one a layer, or null.
+  Tensor final_states(Context& ctx, const OuterParams& w, WeightSource& blocks, const Batch& batch, const Sequences& seq,
+                      const std::vector<KvCache>* caches) const;
   void embed(Context& ctx, const OuterParams& w, const Batch& batch, const Tensor& y) const;
   const Tensor& head(const OuterParams& p) const { return p.head ? p.head : p.embedding; }
 

@@ -1,6 +1,6 @@
 #include "nn/params.h"
 
-#include <algorithm>
+#include <array>
 
 #include "core/copy.h"
 #include "core/philox.h"
@@ -19,27 +19,26 @@ std::int64_t count(const ParamList& params) {
 }
 
 ParamTensors allocate(Context& ctx, const ParamList& params, Dtype dtype, MemClass cls) {
+  struct Range {
+    std::int64_t elements = 0, at = 0;
+    Tensor flat;
+  };
+  std::vector<std::array<Range, 2>> ranges;  // of each group: decayed, plain
+  for (const ParamSpec& p : params) {
+    if (static_cast<std::size_t>(p.group) >= ranges.size()) ranges.resize(static_cast<std::size_t>(p.group) + 1);
+    ranges[static_cast<std::size_t>(p.group)][p.decay ? 0 : 1].elements += padded(p.shape.numel());
+  }
   ParamTensors t;
-  t.tensors.resize(params.size());
-  int groups = 0;
-  for (const ParamSpec& p : params) groups = std::max(groups, p.group + 1);
-  t.groups.resize(static_cast<std::size_t>(groups));
-  for (int g = 0; g < groups; ++g) {
-    for (bool decay : {true, false}) {
-      std::int64_t elements = 0;
-      for (const ParamSpec& p : params)
-        if (p.group == g && p.decay == decay) elements += padded(p.shape.numel());
-      if (elements == 0) continue;
-      const Tensor flat = ctx.tensor({elements}, dtype, cls);
-      (decay ? t.groups[static_cast<std::size_t>(g)].decayed : t.groups[static_cast<std::size_t>(g)].plain) = flat;
-      std::int64_t at = 0;
-      for (std::size_t i = 0; i < params.size(); ++i) {
-        if (params[i].group != g || params[i].decay != decay) continue;
-        const std::int64_t n = params[i].shape.numel();
-        t.tensors[i] = flat.slice(0, at, n).view(params[i].shape);
-        at += padded(n);
-      }
-    }
+  for (std::array<Range, 2>& group : ranges) {
+    for (Range& r : group)
+      if (r.elements > 0) r.flat = ctx.tensor({r.elements}, dtype, cls);
+    t.groups.push_back({.decayed = group[0].flat, .plain = group[1].flat});
+  }
+  for (const ParamSpec& p : params) {
+    Range& r = ranges[static_cast<std::size_t>(p.group)][p.decay ? 0 : 1];
+    const std::int64_t n = p.shape.numel();
+    t.tensors.push_back(n > 0 ? r.flat.slice(0, r.at, n).view(p.shape) : Tensor{});
+    r.at += padded(n);
   }
   return t;
 }

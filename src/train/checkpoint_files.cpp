@@ -11,6 +11,7 @@
 #include "flashgpt/error.h"
 #include "io/file.h"
 #include "io/json.h"
+#include "io/text.h"
 
 namespace flashgpt {
 namespace {
@@ -20,15 +21,9 @@ namespace fs = std::filesystem;
 constexpr const char* kComplete = "COMPLETE";
 constexpr std::int64_t kFormat = 1;
 
-std::string hex(std::uint64_t x) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(x));
-  return text;
-}
-
 std::string checksum_of(const fs::path& file) {
   const MappedFile mapped(file);
-  return hex(checksum64(mapped.bytes()));
+  return hex_text(checksum64(mapped.bytes()));
 }
 
 // Values of an object by key, checked: a number that is none, negative, fractional or too large is an Error that names the key.
@@ -96,7 +91,7 @@ void write_trainer_state(const fs::path& path, const TrainerState& s) {
                                       {"position", s.position},
                                       {"tokens", s.tokens},
                                       {"seconds", s.seconds},
-                                      {"data_checksum", hex(s.data_checksum)},
+                                      {"data_checksum", hex_text(s.data_checksum)},
                                       {"seed", s.seed},
                                       {"context_len", s.context_len},
                                       {"blas", s.blas}}));

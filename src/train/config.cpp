@@ -9,6 +9,8 @@ namespace {
 
 // More tokens than this in a micro-batch make no product faster, they only take memory.
 constexpr std::int64_t kCpuMicroBatchTokens = 8192, kGpuMicroBatchTokens = 65536;
+constexpr std::int64_t kMostStepTokens = std::int64_t{1} << 32;
+constexpr std::int64_t kTokenBytes = 16;                        // of a step's rows in host memory: token, target, position, bound
 constexpr std::int64_t kDriverBytes = std::int64_t{600} << 20;  // an H200's context with its libraries
 constexpr double kMemoryShare = 0.85;                           // of what is free, for the arena
 
@@ -46,15 +48,17 @@ double default_learning_rate(std::int64_t parameters) {
 
 std::int64_t free_host_memory() {
   std::int64_t free = -1;
-  std::string key;
-  std::int64_t kib;
-  std::string unit;
-  for (std::ifstream in("/proc/meminfo"); in >> key >> kib;) {
+  std::string key, unit;
+  std::int64_t number;
+  for (std::ifstream in("/proc/meminfo"); in >> key >> number;) {
     std::getline(in, unit);
-    if (key == "MemAvailable:") free = kib * 1024;
+    if (key == "MemAvailable:") free = number * 1024;
   }
   const std::int64_t limit = read_number("/sys/fs/cgroup/memory.max"), used = read_number("/sys/fs/cgroup/memory.current");
-  if (limit > 0 && used >= 0) free = free < 0 ? limit - used : std::min(free, limit - used);
+  std::int64_t cache = 0;  // file contents that nobody has used lately: given up when memory is asked for
+  for (std::ifstream in("/sys/fs/cgroup/memory.stat"); in >> key >> number;)
+    if (key == "inactive_file") cache = number;
+  if (limit > 0 && used >= 0) free = free < 0 ? limit - used + cache : std::min(free, limit - used + cache);
   return std::max<std::int64_t>(free, 0);
 }
 
@@ -119,21 +123,29 @@ TrainConfig resolve(TrainConfig c, const Target& target, std::int64_t free_memor
     require(c.batch_size % c.micro_batch == 0, "train_params.micro_batch = ", c.micro_batch,
             ", expected a divisor of batch_size = ", c.batch_size);
   }
-  const auto budget = static_cast<std::int64_t>(kMemoryShare * static_cast<double>(free_memory));
+  // Bounds of documents in a micro-batch are 32-bit numbers.
+  require(c.context_len < (std::int64_t{1} << 31) / std::max<std::int64_t>(c.micro_batch, 1), "train_params.micro_batch = ", c.micro_batch,
+          ", context_len = ", c.context_len, ", expected fewer than 2147483648 tokens in a micro-batch");
+  require(c.batch_size <= kMostStepTokens / c.context_len, "train_params.batch_size = ", c.batch_size, ", context_len = ", c.context_len,
+          ", expected at most ", kMostStepTokens, " tokens in a step");
+  const bool on_host = target.device.kind == DeviceKind::kCpu;
+  const std::int64_t budget = static_cast<std::int64_t>(kMemoryShare * static_cast<double>(free_memory)) -
+                              (on_host ? c.batch_size * c.context_len * kTokenBytes : 0);
   auto bytes_of = [&](std::int64_t rows, Recompute level) {
     TrainConfig t = c;
     t.micro_batch = rows;
     t.recompute = level;
     return static_cast<std::int64_t>(Engine::plan(target, engine_config(t)).total_bytes());
   };
-  const std::int64_t most_tokens = target.device.kind == DeviceKind::kCpu ? kCpuMicroBatchTokens : kGpuMicroBatchTokens;
+  const std::int64_t most_tokens = on_host ? kCpuMicroBatchTokens : kGpuMicroBatchTokens;
+  const std::int64_t most_rows =
+      c.micro_batch > 0 ? c.micro_batch : std::min(c.batch_size, std::max<std::int64_t>(1, most_tokens / c.context_len));
   std::int64_t smallest = 0;
   // A smaller micro-batch costs little, recomputation costs up to a third of the work: try the former first.
   for (Recompute level : {Recompute::kNone, Recompute::kAct, Recompute::kMlp, Recompute::kBlock}) {
     if (c.recompute && level != *c.recompute) continue;
-    for (std::int64_t rows = c.batch_size; rows >= 1; --rows) {
-      if (c.micro_batch > 0 ? rows != c.micro_batch : c.batch_size % rows != 0 || (rows > 1 && rows * c.context_len > most_tokens))
-        continue;
+    for (std::int64_t rows = most_rows; rows >= 1; --rows) {
+      if (c.micro_batch > 0 ? rows != c.micro_batch : c.batch_size % rows != 0) continue;
       smallest = bytes_of(rows, level);
       if (smallest > budget) continue;
       c.micro_batch = rows;

@@ -9,6 +9,7 @@
 // The mean of blocks mixes contexts of 1 .. T tokens; by_context takes it apart.
 #pragma once
 #include <functional>
+#include <limits>
 #include <vector>
 
 #include "data/dataset.h"
@@ -19,7 +20,8 @@ namespace flashgpt {
 
 struct ValidationEvent {
   std::int64_t step = 0;
-  double loss = 0, perplexity = 0, bits_per_byte = 0;
+  double loss = 0, perplexity = 0;
+  double bits_per_byte = std::numeric_limits<double>::quiet_NaN();  // until a target stands for a byte of text
   std::int64_t targets = 0;
   bool cut = false;  // a stop signal came before the end of the rows asked for
 };

@@ -121,7 +121,7 @@ std::string card(const std::string& title, Chart chart, bool wide = false) {
 }
 
 std::string tiles(const Log& log) {
-  auto fixed = [](double v, int digits) { return std::isfinite(v) ? fixed_text(v, digits) : std::string("?"); };
+  auto fixed = [](double v, int digits) { return std::isfinite(v) ? fixed_text(v, digits) : std::string("not available"); };
   std::string out = "<div class=\"tiles\">\n";
   const double steps = number(log.start, "steps");
   out += tile(std::isfinite(steps) ? cat(log.step, " of ", static_cast<std::int64_t>(steps)) : cat(log.step), "steps");
@@ -174,7 +174,8 @@ std::string validation_table(const Log& log) {
       "<details><summary>Validations</summary><table><tr><th>step</th><th>loss</th><th>perplexity</th><th>bits per byte</th><th>targets</th></tr>\n";
   for (const Json& v : log.validations)
     out += cat("<tr><td>", whole(v, "step"), "</td><td>", fixed_text(number(v, "loss"), 4), "</td><td>",
-               fixed_text(number(v, "perplexity"), 3), "</td><td>", fixed_text(number(v, "bits_per_byte"), 4), "</td><td>",
+               fixed_text(number(v, "perplexity"), 3), "</td><td>",
+               std::isfinite(number(v, "bits_per_byte")) ? fixed_text(number(v, "bits_per_byte"), 4) : "not available", "</td><td>",
                whole(v, "targets"), "</td></tr>\n");
   return out + "</table></details>\n";
 }

@@ -28,6 +28,7 @@ std::string blas_name(const Target& target) { return cat(blas_description(), ", 
 StepResult run_step(Engine& engine, const TrainConfig& c, StepRows& rows, const TrainLoader& loader, const TrainerState& state,
                     RowCounts& counts) {
   counts = rows.fill(loader, state.position);
+  if (counts.targets == 0) return {};  // documents without text, nothing to learn from
   engine.begin_step(
       {.learning_rate = step_rate(c, state.step + 1), .targets = counts.targets, .update = state.updates + 1, .max_norm = c.grad_clip});
   for (std::int64_t m = 0; m < rows.micro_batches(); ++m) engine.micro_step(host_batch(rows.micro(m)));
@@ -43,7 +44,8 @@ void cut_log(const fs::path& path, std::int64_t step) {
     const std::size_t end = text.find('\n', at);
     if (end == std::string::npos) break;  // a line cut by the kill
     const Json line = Json::parse(text.substr(at, end - at), nullptr, false);
-    if (!line.is_discarded() && line.value("step", std::int64_t{0}) <= step) kept += text.substr(at, end + 1 - at);
+    const bool whole = line.is_object() && (!line.contains("step") || line["step"].is_number_integer());
+    if (whole && line.value("step", std::int64_t{0}) <= step) kept += text.substr(at, end + 1 - at);
     at = end + 1;
   }
   if (kept != text) write_atomic(path, kept);
@@ -200,13 +202,13 @@ RunResult train(const RunOptions& options, const Target& target, ThreadPool& poo
     state.step += 1;
     state.position += c.batch_size;
     state.tokens += counts.targets;
-    state.updates += !r.skipped;
+    state.updates += !r.skipped && counts.targets > 0;
     state.skipped += r.skipped;
     state.skipped_in_row = r.skipped ? state.skipped_in_row + 1 : 0;
 
     StepEvent e{.step = state.step,
                 .steps = c.steps,
-                .loss = r.loss_sum / static_cast<double>(counts.targets),
+                .loss = counts.targets > 0 ? r.loss_sum / static_cast<double>(counts.targets) : std::nan(""),
                 .learning_rate = rate,
                 .grad_norm = r.grad_norm,
                 .tokens_per_second = static_cast<double>(c.batch_size * c.context_len) / seconds_since(step_start),

@@ -16,7 +16,7 @@ namespace {
 
 const char* const kKinds[] = {"gpt2", "llama3", "qwen2", "qwen3.5", "llama2", "mistral"};
 
-std::string fixture(const std::string& name) { return (std::filesystem::path(__FILE__).parent_path() / "tokenizers" / name).string(); }
+std::string fixture(const std::string& name) { return std::string(FLASHGPT_TOKENIZERS) + "/" + name; }
 
 std::string decoded(const Tokenizer& t, std::span<const std::int32_t> ids) {
   std::string text;

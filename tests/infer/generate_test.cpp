@@ -99,6 +99,9 @@ TEST(Sampler, TopKTopPTemperatureAndErrors) {
   }
   EXPECT_EQ(sample(std::vector<float>{2.0f, 2.0f}, SamplingParams{.temperature = 0}, 0, 0, order), 0);
   EXPECT_THROW(sample(std::vector<float>{NAN, NAN}, SamplingParams{}, 0, 0, order), Error);
+  for (float bad : {NAN, INFINITY}) EXPECT_THROW(sample(std::vector<float>{1.0f, bad, 2.0f}, SamplingParams{}, 0, 0, order), Error);
+  EXPECT_THROW(sample(std::vector<float>{-INFINITY, -INFINITY}, SamplingParams{}, 0, 0, order), Error);
+  EXPECT_EQ(sample(std::vector<float>{-INFINITY, 1.0f}, SamplingParams{}, 0, 0, order), 1);
   EXPECT_THROW(check(SamplingParams{.temperature = -1}), Error);
   EXPECT_THROW(check(SamplingParams{.top_p = 0}), Error);
 }

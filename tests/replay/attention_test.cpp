@@ -220,5 +220,20 @@ TEST(AttentionReplay, OffsetsBeyondInt32) {
   munmap(memory, kBytes);
 }
 
+// 31: a window was a mask in memory, quadratic in the length.
+TEST(ReplayAttention, AWindowTakesNoMemoryForItsMask) {
+  auto bytes = [&](std::int64_t length, auto&& part) {
+    AttentionSpec spec = dense(1, length, length, 2, 2, 16, true);
+    spec.window_left = 64;
+    Ops<float> ops;
+    build({.name = "", .spec = spec, .padded_rows = false}, 1, ops);
+    return scratch_bytes(cpu_target(2), part(ops));
+  };
+  auto forward = [](Ops<float>& ops) -> const Forward& { return ops.forward; };
+  auto backward = [](Ops<float>& ops) -> const Backward& { return ops.backward; };
+  EXPECT_LE(bytes(4096, forward), 2 * bytes(2048, forward) + 4096);
+  EXPECT_LE(bytes(4096, backward), 2 * bytes(2048, backward) + 4096);
+}
+
 }  // namespace
 }  // namespace flashgpt::attention::testing

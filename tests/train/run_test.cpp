@@ -87,6 +87,46 @@ TEST_F(Run, AStoppedAndResumedRunEqualsAnUninterruptedOne) {
   EXPECT_EQ(end.state.tokens, whole.state.tokens);
 }
 
+// 44, 52: other trainers forgot which of several shards a resume is in, or shuffled anew.
+TEST_F(Run, AResumeAcrossShardsAndEpochs) {
+  fs::remove_all(root_ / "data");
+  prepare({.inputs = {(root_ / "text").string()}, .out = (root_ / "data").string(), .val_fraction = 0.1, .shard_tokens = 900});
+  data_.emplace(Dataset::open((root_ / "data").string()));
+  ASSERT_GE(data_->info().train.shards.size(), 3u);
+  auto longer = [&] {
+    TrainConfig c = config(9);
+    c.batch_size = 64;
+    return resolve(c, cpu_target(2), std::int64_t{1} << 30);
+  };
+  ASSERT_GT(longer().steps * longer().batch_size * longer().context_len, 2 * data_->info().train.tokens);
+  const RunResult whole = go(longer(), "whole");
+  for (std::int64_t stop : {2, 5, 7}) EXPECT_FALSE(go(longer(), "parts", Resume::kIfThere, stop).finished);
+  const RunResult end = go(longer(), "parts", Resume::kMust);
+  EXPECT_EQ(weights("whole"), weights("parts"));
+  EXPECT_EQ(end.state.tokens, whole.state.tokens);
+}
+
+// Documents without text have no targets: a step of nothing else is no update, and no loss that is not a number.
+TEST_F(Run, AStepWithoutTargetsIsNoUpdate) {
+  TrainConfig c = config(60);
+  c.batch_size = c.micro_batch = 1;
+  c.context_len = 2;
+  c.model.context_len = 2;
+  c.save_every = c.eval_every = 0;
+  fs::remove_all(root_ / "text");
+  fs::create_directories(root_ / "text");
+  for (int d = 0; d < 40; ++d) std::ofstream(root_ / "text" / (std::to_string(d) + ".txt")) << static_cast<char>('!' + d);
+  prepare({.inputs = {(root_ / "text").string()}, .out = (root_ / "data").string(), .val_fraction = 0.1});
+  data_.emplace(Dataset::open((root_ / "data").string()));
+  const RunResult r = go(c, "run");
+  EXPECT_EQ(r.state.step, 60);
+  EXPECT_EQ(r.state.skipped, 0);
+  std::int64_t without = 0;
+  const std::string log = read_file(root_ / "run" / "train.jsonl");
+  for (std::size_t at = 0; (at = log.find("\"loss\":null,", at)) != std::string::npos; ++at) ++without;
+  EXPECT_EQ(r.state.updates, 60 - without);
+}
+
 TEST_F(Run, ADamagedCheckpointIsPassedOverAndSaid) {
   go(config(9), "whole");
   go(config(9), "parts", Resume::kNo, 6);
@@ -108,8 +148,8 @@ TEST_F(Run, ADamagedCheckpointIsPassedOverAndSaid) {
 TEST_F(Run, TheLogHasEachStepOnceAndTheDataChecksum) {
   go(config(6), "run", Resume::kNo, 5);
   {
-    std::ofstream log(root_ / "run" / "train.jsonl", std::ios::app);  // what a kill may leave: a step to come, a torn line
-    log << "{\"step\":6,\"loss\":1}\n{\"step\":6,";
+    std::ofstream log(root_ / "run" / "train.jsonl", std::ios::app);           // what a kill may leave: a step to come, a torn line
+    log << "{\"step\":6,\"loss\":1}\n5\n[1]\n{\"step\":\"x\"}\n{\"step\":6,";  // and what others wrote there
   }
   go(config(6), "run", Resume::kMust);
   const std::string log = read_file(root_ / "run" / "train.jsonl");
@@ -204,6 +244,18 @@ TEST(Config, AutomaticChoicesFitTheMemory) {
   c.model_context_given = true;
   c.model.family = Family::kGpt2;
   EXPECT_THROW(resolve(c, cpu_target(2), std::int64_t{16} << 30), Error);  // no positions for 8192
+}
+
+TEST(Config, AHugeBatchIsAnErrorOrIsCut) {
+  TrainConfig c;
+  c.model = preset_named("gpt-10m");
+  c.context_len = 1024;
+  c.batch_size = std::numeric_limits<std::int64_t>::max();
+  EXPECT_THROW(resolve(c, cpu_target(2), std::int64_t{16} << 30), Error);
+  c.batch_size = (std::int64_t{1} << 22) - 1;  // 64 GiB for the rows of a step
+  EXPECT_THROW(resolve(c, cpu_target(2), std::int64_t{16} << 30), Error);
+  c.batch_size = (std::int64_t{1} << 18) - 5;  // 4 GiB; a prime
+  EXPECT_EQ(resolve(c, cpu_target(2), std::int64_t{16} << 30).micro_batch, 1);
 }
 
 TEST(Config, LearningRates) {
