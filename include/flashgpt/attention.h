@@ -26,22 +26,32 @@ struct AttentionSpec {
   std::int64_t head_dim = 0;
   std::int64_t v_head_dim = 0;
   bool varlen = false;
-  Dtype dtype = Dtype::kF32;
+  Dtype dtype = Dtype::kF32;  // of q, k, v, o and their gradients: fp32, bf16, fp16; sums are fp32. lse, sink, slopes: always fp32
 
   // Score: s = scale * q.k ; softcap c > 0: s = c * tanh(s / c) ; alibi: s -= slope * |i + len_k - len_q - j|.
   float scale = 0.0f;  // 0: 1 / sqrt(head_dim)
   float softcap = 0.0f;
   bool alibi = false;
-  bool sink = false;  // one learned logit a head in the denominator
+  bool sink = false;  // one learned logit a head in the denominator: p_ij = exp(s_ij - lse_i), lse_i = log(exp(sink) + sum_j exp(s_ij))
 
   // Mask. Query i sees key j when i + len_k - len_q - window_left <= j <= i + len_k - len_q + window_right (bottom-right aligned,
-  // inclusive; kNoWindow: no limit). causal means window_right = 0. A query that sees no key gives o = 0, lse = -inf, zero gradients.
+  // inclusive; kNoWindow: no limit). causal means window_right = 0. A query that sees no key gives o = 0, lse = -inf (with a sink: the
+  // sink), zero gradients.
   bool causal = false;
   std::int64_t window_left = kNoWindow;
   std::int64_t window_right = kNoWindow;
-  bool block_mask = false;
 
-  float dropout = 0.0f;        // probability of dropping a weight of the softmax
+  // Block-sparse: the op carries lists of blocks of block_q queries by block_k keys, counted from the first query and key of a sequence.
+  // A full block is seen whole, whatever the mask above; in a partial block the mask holds; other blocks are not seen.
+  bool block_mask = false;
+  std::int64_t block_q = 0;
+  std::int64_t block_k = 0;
+
+  // Probability of dropping a weight of the softmax, as a multiple of 1/256 (rounded; the weights kept are scaled by the inverse of the
+  // realised rate): 0, or 1/512 to 511/512. Which ones: core/philox.h. lse is that of all weights.
+  float dropout = 0.0f;
+  std::uint32_t dropout_stream = 0;  // added to the offset that the op carries: what tells layers apart
+
   bool deterministic = false;  // bitwise equal gradients from run to run (the CPU always is)
 
   // Tensor parallel: this rank holds heads [head_offset, head_offset + heads) of total_heads (0: heads). ALiBi and dropout use them.

@@ -9,6 +9,22 @@
 
 namespace flashgpt::attention {
 
+// Which blocks are seen (spec.block_mask), by block of rows: for queries, block r of head h in sequence b sees the blocks of keys
+// full_index[b, h, r, 0 .. full_count[b, h, r]) whole and those of partial_index as far as the mask allows. Numbers rise in each list, and
+// no block is in both. int32; the first two sizes may be 1: the same for all sequences, all heads. attention/blocks.h makes the usual ones.
+struct BlockLists {
+  Tensor full_count, partial_count;  // [batch or 1, heads or 1, blocks of rows]
+  Tensor full_index, partial_index;  // [batch or 1, heads or 1, blocks of rows, most]
+
+  explicit operator bool() const { return full_count.rank() > 0 || partial_count.rank() > 0; }
+  template <class V> void fields(V& v_) const {
+    v_.in("full_count", full_count);
+    v_.in("full_index", full_index);
+    v_.in("partial_count", partial_count);
+    v_.in("partial_index", partial_index);
+  }
+};
+
 enum class Implementation : std::uint8_t { kAuto, kReference, kStandard, kFlash };
 
 struct Forward {
@@ -18,8 +34,11 @@ struct Forward {
   Tensor q, k, v;
   Tensor cu_seqlens_q, cu_seqlens_k;
   Tensor seqused_q, seqused_k;
-  Tensor alibi_slopes;  // fp32 [heads] or [batch, heads]; absent with spec.alibi: those of alibi_slopes() below
-                        // (of total_heads instead of heads: this rank's begin at head_offset)
+  Tensor alibi_slopes;   // fp32 [heads] or [batch, heads]; absent with spec.alibi: those of alibi_slopes() below
+                         // (of total_heads instead of heads: this rank's begin at head_offset)
+  Tensor sink;           // with spec.sink: fp32 [heads]
+  Tensor dropout_state;  // with spec.dropout: int64 [2], seed and offset
+  BlockLists blocks;     // with spec.block_mask: by block of queries
   AttentionSpec spec;
   Implementation implementation = Implementation::kAuto;
 
@@ -35,11 +54,14 @@ struct Forward {
     v_.in("seqused_q", seqused_q);
     v_.in("seqused_k", seqused_k);
     v_.in("alibi_slopes", alibi_slopes);
+    v_.in("sink", sink);
+    v_.in("dropout_state", dropout_state);
+    blocks.fields(v_);
   }
   static double flops(const Forward& op);  // of the dense rectangle or triangle: capacities, not lengths
 };
 
-// dq, dk, dv are overwritten. P is rebuilt from lse; delta = rowsum(do * o).
+// dq, dk, dv are overwritten, dsink is added to. P is rebuilt from lse; delta = rowsum(do * o).
 struct Backward {
   Tensor dq, dk, dv;  // out, shapes of q, k, v
   Tensor dout, q, k, v, o, lse;
@@ -47,6 +69,10 @@ struct Backward {
   Tensor cu_seqlens_q, cu_seqlens_k;
   Tensor seqused_q, seqused_k;
   Tensor alibi_slopes;
+  Tensor sink, dropout_state;
+  Tensor dsink;           // inout, optional, fp32 [heads]
+  BlockLists blocks;      // by block of queries, as in the forward
+  BlockLists key_blocks;  // the same by block of keys: optional, for implementations that walk the queries of a block of keys
   AttentionSpec spec;
   Implementation implementation = Implementation::kAuto;
 
@@ -67,6 +93,11 @@ struct Backward {
     v_.in("seqused_q", seqused_q);
     v_.in("seqused_k", seqused_k);
     v_.in("alibi_slopes", alibi_slopes);
+    v_.in("sink", sink);
+    v_.in("dropout_state", dropout_state);
+    v_.inout("dsink", dsink);
+    blocks.fields(v_);
+    key_blocks.fields(v_);
   }
   static double flops(const Backward& op);
 };
@@ -79,8 +110,15 @@ void launch(CpuStream s, const Forward& op, Scratch scratch);
 void launch(CpuStream s, const Backward& op, Scratch scratch);
 std::size_t cuda_scratch_bytes(const Target& target, const Forward& op);
 std::size_t cuda_scratch_bytes(const Target& target, const Backward& op);
-void launch(CudaStream s, const Forward& op, Scratch scratch);  // fp32 (attention/cuda/simt.cuh)
+void launch(CudaStream s, const Forward& op, Scratch scratch);
 void launch(CudaStream s, const Backward& op, Scratch scratch);
+
+// What a backend can do of the spec beyond masks, score and lengths. require_able: Error that names the argument and the backend.
+struct Abilities {
+  const char* backend;
+  bool dropout = false, sink = false, block_mask = false, bf16 = false, fp16 = false, fp32 = true;
+};
+void require_able(const char* op, const AttentionSpec& spec, const Abilities& able);
 
 // ALiBi's slopes for a number of heads, as in the paper (Press et al., 2022): 2^(-8 i / n) for a power of two n, else interleaved.
 void alibi_slopes(std::int64_t heads, float* slopes);

@@ -20,8 +20,11 @@ struct Checker {
   }
   // [batch, length, heads, columns] or [total, heads, columns]; columns must lie side by side.
   void rows(const char* name, const Tensor& t, bool queries, std::int64_t heads, std::int64_t columns) const {
+    rows(name, t, queries, heads, columns, spec.dtype);
+  }
+  void rows(const char* name, const Tensor& t, bool queries, std::int64_t heads, std::int64_t columns, Dtype dtype) const {
     const std::int64_t length = queries ? spec.max_q : spec.max_k, total = queries ? spec.total_q : spec.total_k;
-    tensor(name, t, spec.varlen ? Shape{total, heads, columns} : Shape{spec.batch, length, heads, columns}, spec.dtype);
+    tensor(name, t, spec.varlen ? Shape{total, heads, columns} : Shape{spec.batch, length, heads, columns}, dtype);
     require(t.stride(-1) == 1 || columns == 1, op, ": ", name, " has stride ", t.stride(-1), " in its last dimension, expected 1");
   }
   void lse(const char* name, const Tensor& t) const {
@@ -48,7 +51,8 @@ struct Checker {
       at_least("total_q", spec.total_q, 0);
       at_least("total_k", spec.total_k, 0);
     }
-    require(spec.dtype == Dtype::kF32, op, ": dtype = ", name_of(spec.dtype), ", expected fp32: no CPU kernel for it yet");
+    require(spec.dtype == Dtype::kF32 || spec.dtype == Dtype::kBF16 || spec.dtype == Dtype::kF16, op, ": dtype = ", name_of(spec.dtype),
+            ", expected fp32, bf16 or fp16");
     require(std::isfinite(spec.scale) && spec.scale >= 0, op, ": scale = ", spec.scale,
             ", expected a positive number, or 0 for 1/sqrt(head_dim)");
     require(std::isfinite(spec.softcap) && spec.softcap >= 0, op, ": softcap = ", spec.softcap,
@@ -56,12 +60,42 @@ struct Checker {
     at_least("window_left", spec.window_left, kNoWindow);
     at_least("window_right", spec.window_right, kNoWindow);
     require(!spec.causal || spec.window_right <= 0, op, ": window_right = ", spec.window_right, " with causal, expected 0 or ", kNoWindow);
-    require(spec.dropout == 0.0f, op, ": dropout = ", spec.dropout, ", expected 0: no kernel does dropout yet");
-    require(!spec.sink, op, ": sink = true, expected false: no kernel does it yet");
-    require(!spec.block_mask, op, ": block_mask = true, expected false: no kernel does it yet");
+    require(spec.dropout == 0.0f || (spec.dropout >= 1.0f / 512 && spec.dropout <= 511.0f / 512), op, ": dropout = ", spec.dropout,
+            ", expected 0 or 1/512 to 511/512");
+    if (spec.block_mask) {
+      at_least("block_q", spec.block_q, 1);
+      at_least("block_k", spec.block_k, 1);
+    }
     const std::int64_t all = spec.total_heads != 0 ? spec.total_heads : spec.heads;
     require(spec.head_offset >= 0 && spec.head_offset + spec.heads <= all, op, ": head_offset = ", spec.head_offset,
             ", expected 0 to total_heads - heads = ", all - spec.heads);
+  }
+
+  // Of a tensor that spec.<flag> asks for.
+  void asked_for(bool flag, const char* flag_name, const char* name, const Tensor& t, const Shape& shape, Dtype dtype) const {
+    if (flag) {
+      tensor(name, t, shape, dtype);
+      require(t.contiguous(), op, ": ", name, " is strided, expected numbers side by side");
+    } else {
+      require(!given(t), op, ": ", name, " given, but spec.", flag_name);
+    }
+  }
+
+  void lists(const char* name, const BlockLists& lists, bool queries) const {
+    const std::int64_t size = queries ? spec.block_q : spec.block_k, length = queries ? spec.max_q : spec.max_k;
+    list(cat(name, ".full_count"), lists.full_count, cat(name, ".full_index"), lists.full_index, (length + size - 1) / size);
+    list(cat(name, ".partial_count"), lists.partial_count, cat(name, ".partial_index"), lists.partial_index, (length + size - 1) / size);
+  }
+  // Both or neither may be absent: an empty list.
+  void list(const std::string& count_name, const Tensor& count, const std::string& index_name, const Tensor& index,
+            std::int64_t blocks) const {
+    if (!given(count) && !given(index)) return;
+    auto broadcast = [](const Tensor& t, int i, std::int64_t all) { return t.rank() > i && t.shape[i] == 1 ? 1 : all; };
+    const std::int64_t b = broadcast(count, 0, spec.batch), h = broadcast(count, 1, spec.heads);
+    tensor(count_name.c_str(), count, {b, h, blocks}, Dtype::kI32);
+    tensor(index_name.c_str(), index, {b, h, blocks, index.rank() == 4 ? index.dim(3) : 0}, Dtype::kI32);
+    require(count.contiguous() && index.contiguous(), op, ": ", count_name, " or ", index_name,
+            " is strided, expected numbers side by side");
   }
 
   template <class Op> void common(const Op& o) const {
@@ -69,7 +103,15 @@ struct Checker {
     rows("q", o.q, true, spec.heads, spec.head_dim);
     rows("k", o.k, false, spec.kv_heads, spec.head_dim);
     rows("v", o.v, false, spec.kv_heads, spec.v_head_dim);
-    rows("o", o.o, true, spec.heads, spec.v_head_dim);
+    rows("o", o.o, true, spec.heads, spec.v_head_dim, spec.partial_output ? Dtype::kF32 : spec.dtype);
+    asked_for(spec.sink, "sink is false", "sink", o.sink, {spec.heads}, Dtype::kF32);
+    asked_for(spec.dropout > 0, "dropout is 0", "dropout_state", o.dropout_state, {2}, Dtype::kI64);
+    if (spec.block_mask) {
+      require(static_cast<bool>(o.blocks), op, ": blocks are missing, expected lists of full or partial blocks with spec.block_mask");
+      lists("blocks", o.blocks, true);
+    } else {
+      require(!o.blocks, op, ": blocks given, but spec.block_mask is false");
+    }
     if (spec.varlen) {
       lengths("cu_seqlens_q", o.cu_seqlens_q, spec.batch + 1);
       lengths("cu_seqlens_k", o.cu_seqlens_k, spec.batch + 1);
@@ -89,6 +131,15 @@ struct Checker {
     }
   }
 };
+
+// On the CPU.
+Abilities abilities_of(Implementation implementation) {
+  switch (implementation) {
+    case Implementation::kReference: return {.backend = "attention reference"};
+    case Implementation::kStandard: return {.backend = "attention standard on the CPU"};
+    default: return {.backend = "attention flash on the CPU"};
+  }
+}
 
 double pairs_of(const AttentionSpec& s) {
   const Mask mask{s.window_left, s.causal ? 0 : s.window_right};
@@ -114,6 +165,21 @@ void check(const Backward& op) {
   c.rows("dout", op.dout, true, op.spec.heads, op.spec.v_head_dim);
   c.lse("lse", op.lse);
   if (given(op.dlse)) c.lse("dlse", op.dlse);
+  if (given(op.dsink)) c.asked_for(op.spec.sink, "sink is false", "dsink", op.dsink, {op.spec.heads}, Dtype::kF32);
+  require(op.spec.block_mask || !op.key_blocks, Backward::kName, ": key_blocks given, but spec.block_mask is false");
+  if (op.key_blocks) c.lists("key_blocks", op.key_blocks, false);
+}
+
+void require_able(const char* op, const AttentionSpec& spec, const Abilities& able) {
+  auto lacks = [&](bool asked, bool can, const char* name, const auto& value, const char* expected) {
+    require(!asked || can, op, ": ", name, " = ", value, ", expected ", expected, ": ", able.backend, " cannot do it");
+  };
+  lacks(spec.dropout > 0, able.dropout, "dropout", spec.dropout, "0");
+  lacks(spec.sink, able.sink, "sink", "true", "false");
+  lacks(spec.block_mask, able.block_mask, "block_mask", "true", "false");
+  lacks(spec.dtype == Dtype::kBF16, able.bf16, "dtype", "bf16", "another");
+  lacks(spec.dtype == Dtype::kF16, able.fp16, "dtype", "fp16", "another");
+  lacks(spec.dtype == Dtype::kF32, able.fp32, "dtype", "fp32", "another");
 }
 
 double Forward::flops(const Forward& op) { return 2.0 * pairs_of(op.spec) * static_cast<double>(op.spec.head_dim + op.spec.v_head_dim); }
@@ -122,6 +188,7 @@ double Backward::flops(const Backward& op) {
 }
 
 std::size_t scratch_bytes(const Target& target, const Forward& op) {
+  require_able(Forward::kName, op.spec, abilities_of(op.implementation));
   switch (op.implementation) {
     case Implementation::kReference: return 0;
     case Implementation::kStandard: return standard_scratch_bytes(target, op);
@@ -129,6 +196,7 @@ std::size_t scratch_bytes(const Target& target, const Forward& op) {
   }
 }
 std::size_t scratch_bytes(const Target& target, const Backward& op) {
+  require_able(Backward::kName, op.spec, abilities_of(op.implementation));
   switch (op.implementation) {
     case Implementation::kReference: return 0;
     case Implementation::kStandard: return standard_scratch_bytes(target, op);
@@ -137,6 +205,7 @@ std::size_t scratch_bytes(const Target& target, const Backward& op) {
 }
 
 void launch(CpuStream s, const Forward& op, Scratch scratch) {
+  require_able(Forward::kName, op.spec, abilities_of(op.implementation));
   check_lengths(problem_of(op));
   switch (op.implementation) {
     case Implementation::kReference: return reference_forward(op);
@@ -145,6 +214,7 @@ void launch(CpuStream s, const Forward& op, Scratch scratch) {
   }
 }
 void launch(CpuStream s, const Backward& op, Scratch scratch) {
+  require_able(Backward::kName, op.spec, abilities_of(op.implementation));
   check_lengths(problem_of(op));
   switch (op.implementation) {
     case Implementation::kReference: return reference_backward(op);

@@ -36,16 +36,40 @@ TEST(AttentionCheck, FaultsOfForward) {
        }},
       {"lse is fp64, expected fp32", [](Forward& f) { f.lse.dtype = Dtype::kF64; }},
       {"q is bf16, expected fp32", [](Forward& f) { f.q.dtype = Dtype::kBF16; }},
-      {"dtype = bf16", [](Forward& f) { f.spec.dtype = Dtype::kBF16; }},
+      {"q is fp32, expected bf16", [](Forward& f) { f.spec.dtype = Dtype::kBF16; }},
+      {"dtype = int32, expected fp32, bf16 or fp16", [](Forward& f) { f.spec.dtype = Dtype::kI32; }},
       {"q has stride 2 in its last dimension, expected 1", [](Forward& f) { f.q.strides[3] = 2; }},
       {"scale = -1", [](Forward& f) { f.spec.scale = -1; }},
       {"scale = nan", [](Forward& f) { f.spec.scale = kNan; }},
       {"softcap = -2", [](Forward& f) { f.spec.softcap = -2; }},
       {"window_left = -2, expected at least -1", [](Forward& f) { f.spec.window_left = -2; }},
       {"window_right = 3 with causal", [](Forward& f) { f.spec.causal = true, f.spec.window_right = 3; }},
-      {"dropout = 0.1, expected 0: no kernel does dropout yet", [](Forward& f) { f.spec.dropout = 0.1f; }},
-      {"sink = true", [](Forward& f) { f.spec.sink = true; }},
-      {"block_mask = true", [](Forward& f) { f.spec.block_mask = true; }},
+      {"dropout = 1, expected 0 or 1/512 to 511/512", [](Forward& f) { f.spec.dropout = 1.0f; }},
+      {"dropout = 0.001", [](Forward& f) { f.spec.dropout = 0.001f; }},
+      {"dropout = nan", [](Forward& f) { f.spec.dropout = kNan; }},
+      {"dropout_state is missing, expected int64 [2]", [](Forward& f) { f.spec.dropout = 0.1f; }},
+      {"dropout_state given, but spec.dropout is 0", [](Forward& f) { f.dropout_state = Tensor(f.lse.data, {2}, Dtype::kI64); }},
+      {"sink is missing, expected fp32 [4]", [](Forward& f) { f.spec.sink = true; }},
+      {"sink has shape [2], expected [4]", [](Forward& f) { f.spec.sink = true, f.sink = Tensor(f.lse.data, {2}, Dtype::kF32); }},
+      {"sink given, but spec.sink is false", [](Forward& f) { f.sink = Tensor(f.lse.data, {4}, Dtype::kF32); }},
+      {"block_q = 0, expected at least 1", [](Forward& f) { f.spec.block_mask = true; }},
+      {"blocks are missing", [](Forward& f) { f.spec.block_mask = true, f.spec.block_q = f.spec.block_k = 4; }},
+      {"blocks given, but spec.block_mask is false",
+       [](Forward& f) {
+         f.blocks.full_count = Tensor(f.lse.data, {1, 1, 2}, Dtype::kI32);
+       }},
+      {"blocks.full_count has shape [1, 1, 3], expected [1, 1, 2]",
+       [](Forward& f) {
+         f.spec.block_mask = true, f.spec.block_q = f.spec.block_k = 4;
+         f.blocks.full_count = Tensor(f.lse.data, {1, 1, 3}, Dtype::kI32);
+       }},
+      {"blocks.full_index has shape [1, 4, 2, 2], expected [1, 1, 2, 2]",
+       [](Forward& f) {
+         f.spec.block_mask = true, f.spec.block_q = f.spec.block_k = 4;
+         f.blocks.full_count = Tensor(f.lse.data, {1, 1, 2}, Dtype::kI32);
+         f.blocks.full_index = Tensor(f.lse.data, {1, 4, 2, 2}, Dtype::kI32);
+       }},
+      {"o is fp32, expected bf16", [](Forward& f) { f.spec.dtype = f.q.dtype = f.k.dtype = f.v.dtype = Dtype::kBF16; }},
       {"head_offset = 2, expected 0 to total_heads - heads = 0", [](Forward& f) { f.spec.head_offset = 2; }},
       {"cu_seqlens given, but spec.varlen is false", [](Forward& f) { f.cu_seqlens_q = f.lse; }},
       {"seqused_k is fp32, expected int32", [](Forward& f) { f.seqused_k = Tensor(f.lse.data, {2}, Dtype::kF32); }},
@@ -77,6 +101,40 @@ TEST(AttentionCheck, FaultsOfBackward) {
   b = ops.backward;
   b.dlse.shape = {2, 4, 6};
   EXPECT_NE(message_of(b).find("dlse has shape"), std::string::npos) << message_of(b);
+  b = ops.backward;
+  b.dsink = Tensor(b.lse.data, {4}, Dtype::kF32);
+  EXPECT_NE(message_of(b).find("dsink given, but spec.sink is false"), std::string::npos) << message_of(b);
+  b.spec.sink = true;
+  b.sink = b.dsink;
+  EXPECT_EQ(message_of(b), "");
+  b.dsink.shape = {3};
+  EXPECT_NE(message_of(b).find("dsink has shape [3], expected [4]"), std::string::npos) << message_of(b);
+  b = ops.backward;
+  b.key_blocks.partial_count = Tensor(b.lse.data, {1, 1, 2}, Dtype::kI32);
+  EXPECT_NE(message_of(b).find("key_blocks given, but spec.block_mask is false"), std::string::npos) << message_of(b);
+}
+
+// What a backend lacks is refused with the argument's and the backend's name, when memory is planned and when it runs.
+TEST(AttentionCheck, RefusalsNameArgumentAndBackend) {
+  const Abilities none{.backend = "attention for tests", .fp32 = false};
+  auto message = [&](AttentionSpec s) -> std::string {
+    try {
+      require_able("op", s, none);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  AttentionSpec s;
+  EXPECT_EQ(message(s), "op: dtype = fp32, expected another: attention for tests cannot do it");
+  s.dtype = Dtype::kBF16;
+  EXPECT_EQ(message(s), "op: dtype = bf16, expected another: attention for tests cannot do it");
+  s.block_mask = true;
+  EXPECT_EQ(message(s), "op: block_mask = true, expected false: attention for tests cannot do it");
+  s.sink = true;
+  EXPECT_EQ(message(s), "op: sink = true, expected false: attention for tests cannot do it");
+  s.dropout = 0.25f;
+  EXPECT_EQ(message(s), "op: dropout = 0.25, expected 0: attention for tests cannot do it");
 }
 
 // Lengths are data: they are looked at when the op runs.

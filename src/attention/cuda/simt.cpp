@@ -19,6 +19,8 @@ simt::Rows lse_rows(const Tensor& t, bool varlen) {
   return {v.data, v.sequence, v.row, v.head};
 }
 
+constexpr Abilities kAble{.backend = "attention in fp32 on a GPU"};
+
 template <class Op> simt::Arguments arguments_of(const Op& op, const Problem& p) {
   require(p.head_dim <= 256 && p.v_head_dim <= 256, Op::kName, ": head_dim = ", std::max(p.head_dim, p.v_head_dim),
           ", expected at most 256 on a GPU");
@@ -114,11 +116,13 @@ void clear_tail(CudaStream s, const simt::Rows& r, const simt::Rows& lse, const 
 }  // namespace
 
 std::size_t cuda_scratch_bytes(const Target&, const Forward& op) {
+  require_able(Forward::kName, op.spec, kAble);
   const Problem p = problem_of(op);
   return p.varlen ? list_bytes(p.total_q, p.batch, forward_shape(p).block) : 0;
 }
 
 void launch(CudaStream s, const Forward& op, Scratch scratch) {
+  require_able(Forward::kName, op.spec, kAble);
   const Problem p = problem_of(op);
   simt::Arguments a = arguments_of(op, p);
   const auto [dim, block] = forward_shape(p);
@@ -144,11 +148,13 @@ BackwardScratch backward_scratch(const Problem& p) {
 }  // namespace
 
 std::size_t cuda_scratch_bytes(const Target&, const Backward& op) {
+  require_able(Backward::kName, op.spec, kAble);
   const BackwardScratch m = backward_scratch(problem_of(op));
   return m.delta + m.q_tiles + m.k_tiles;
 }
 
 void launch(CudaStream s, const Backward& op, Scratch scratch) {
+  require_able(Backward::kName, op.spec, kAble);
   const Problem p = problem_of(op);
   const BackwardScratch m = backward_scratch(p);
   simt::Arguments a = arguments_of(op, p);
