@@ -48,7 +48,7 @@ struct AttentionSpec {
   std::int64_t block_k = 0;
 
   // Probability of dropping a weight of the softmax, as a multiple of 1/256 (rounded; the weights kept are scaled by the inverse of the
-  // realised rate): 0, or 1/512 to 511/512. Which ones: core/philox.h. lse is that of all weights.
+  // realised rate): 0, or from 1/512 to below 511/512. Which ones: core/philox.h. lse is that of all weights.
   float dropout = 0.0f;
   std::uint32_t dropout_stream = 0;  // added to the offset that the op carries: what tells layers apart
 

@@ -1,6 +1,7 @@
 // Checks, and which implementation does what. On the CPU: auto and flash are the tiled kernels.
 #include <cmath>
 
+#include "attention/blocks.h"
 #include "attention/implementations.h"
 
 namespace flashgpt::attention {
@@ -60,8 +61,8 @@ struct Checker {
     at_least("window_left", spec.window_left, kNoWindow);
     at_least("window_right", spec.window_right, kNoWindow);
     require(!spec.causal || spec.window_right <= 0, op, ": window_right = ", spec.window_right, " with causal, expected 0 or ", kNoWindow);
-    require(spec.dropout == 0.0f || (spec.dropout >= 1.0f / 512 && spec.dropout <= 511.0f / 512), op, ": dropout = ", spec.dropout,
-            ", expected 0 or 1/512 to 511/512");
+    require(spec.dropout == 0.0f || (spec.dropout >= 1.0f / 512 && spec.dropout < 511.0f / 512), op, ": dropout = ", spec.dropout,
+            ", expected 0 or a number from 1/512 to below 511/512");
     if (spec.block_mask) {
       at_least("block_q", spec.block_q, 1);
       at_least("block_k", spec.block_k, 1);
@@ -135,7 +136,8 @@ struct Checker {
 // On the CPU.
 Abilities abilities_of(Implementation implementation) {
   switch (implementation) {
-    case Implementation::kReference: return {.backend = "attention reference"};
+    case Implementation::kReference:
+      return {.backend = "attention reference", .dropout = true, .sink = true, .block_mask = true, .bf16 = true, .fp16 = true};
     case Implementation::kStandard: return {.backend = "attention standard on the CPU"};
     default: return {.backend = "attention flash on the CPU"};
   }
@@ -206,6 +208,7 @@ std::size_t scratch_bytes(const Target& target, const Backward& op) {
 
 void launch(CpuStream s, const Forward& op, Scratch scratch) {
   require_able(Forward::kName, op.spec, abilities_of(op.implementation));
+  check_blocks(op.blocks, op.spec);
   check_lengths(problem_of(op));
   switch (op.implementation) {
     case Implementation::kReference: return reference_forward(op);
@@ -215,6 +218,7 @@ void launch(CpuStream s, const Forward& op, Scratch scratch) {
 }
 void launch(CpuStream s, const Backward& op, Scratch scratch) {
   require_able(Backward::kName, op.spec, abilities_of(op.implementation));
+  check_blocks(op.blocks, op.spec);
   check_lengths(problem_of(op));
   switch (op.implementation) {
     case Implementation::kReference: return reference_backward(op);

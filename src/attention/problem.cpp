@@ -36,6 +36,16 @@ template <class Op> Problem resolve(const Op& op) {
     p.slopes_batch_stride = t.rank() == 2 ? t.strides[0] : 0;
     p.slopes_first = t.dim(-1) == s.heads ? 0 : s.head_offset;
   }
+  if (s.sink) {
+    p.sinks = op.sink.data;
+    p.sinks_are_double = op.sink.dtype == Dtype::kF64;
+  }
+  if (s.dropout > 0) {
+    p.dropout_state = static_cast<const std::int64_t*>(op.dropout_state.data);
+    p.dropout_threshold = flashgpt::dropout_threshold(s.dropout);
+    p.dropout_stream = s.dropout_stream;
+  }
+  p.blocks = block_view(op.blocks, s);
   return p;
 }
 

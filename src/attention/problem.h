@@ -2,8 +2,10 @@
 // the lengths of a sequence. Dense and varlen differ here and nowhere below.
 #pragma once
 #include "attention/attention.h"
+#include "attention/blocks.h"
 #include "attention/mask.h"
 #include "attention/score.h"
+#include "core/philox.h"
 
 namespace flashgpt::attention {
 
@@ -36,6 +38,11 @@ struct Problem {
   const float* slopes = nullptr;
   Index slopes_batch_stride = 0, slopes_first = 0;
   Index total_heads = 0, head_offset = 0;
+  const void* sinks = nullptr;  // fp32 [heads] (of the reference also fp64); null: none
+  bool sinks_are_double = false;
+  const std::int64_t* dropout_state = nullptr;  // null: no dropout
+  unsigned dropout_threshold = 0, dropout_stream = 0;
+  BlockView blocks;  // false: every block is seen as far as the mask allows
 
   Sequence sequence(Index b) const {
     if (!varlen) return {b, 0, 0, used_q ? used_q[b] : max_q, used_k ? used_k[b] : max_k};
@@ -45,6 +52,15 @@ struct Problem {
     return s;
   }
   Score score(Index b, Index h) const;
+  double sink(Index h) const {
+    return sinks_are_double ? static_cast<const double*>(sinks)[h] : static_cast<double>(static_cast<const float*>(sinks)[h]);
+  }
+  // Reads dropout_state.
+  Dropout dropout() const {
+    if (!dropout_state) return {};
+    return {static_cast<unsigned long long>(dropout_state[0]), static_cast<unsigned>(dropout_state[1]) + dropout_stream, dropout_threshold};
+  }
+  unsigned sequence_head(Index b, Index h) const { return static_cast<unsigned>(b * total_heads + head_offset + h); }
 };
 
 // Follows no pointer; of a CUDA op it gives the numbers only.

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <random>
@@ -12,8 +13,10 @@
 #include <vector>
 
 #include "attention/attention.h"
+#include "attention/blocks.h"
 #include "attention/implementations.h"
 #include "core/cpu/simd.h"
+#include "core/half.h"
 #include "on_gpu.h"
 
 namespace flashgpt::attention::testing {
@@ -32,7 +35,9 @@ struct Case {
   bool slopes = true;  // with spec.alibi: give them
   bool slopes_per_batch = false;
   bool dlse = false;
-  bool padded_rows = true;  // rows of q, k, v wider than heads * head_dim
+  std::int64_t seed = 42, offset = 3;                       // of dropout
+  std::function<OwnedBlocks(const AttentionSpec&)> blocks;  // with spec.block_mask
+  bool padded_rows = true;                                  // rows of q, k, v wider than heads * head_dim
   double tolerance = 6e-6;
 };
 
@@ -41,6 +46,32 @@ inline AttentionSpec dense(std::int64_t batch, std::int64_t q, std::int64_t k, s
   AttentionSpec s;
   s.batch = batch, s.max_q = q, s.max_k = k, s.heads = heads, s.kv_heads = kv_heads, s.head_dim = s.v_head_dim = d, s.causal = causal;
   return s;
+}
+
+template <class T> T nan_of() {
+  if constexpr (std::is_same_v<T, Bf16> || std::is_same_v<T, Fp16>)
+    return std::bit_cast<T>(std::uint16_t{0x7fff});
+  else
+    return std::numeric_limits<T>::quiet_NaN();
+}
+// What lse is stored as beside tensors of T.
+template <class T> using LseOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+inline double load_as_double(const Tensor& t, std::int64_t o) {
+  switch (t.dtype) {
+    case Dtype::kF64: return static_cast<double*>(t.data)[o];
+    case Dtype::kBF16: return static_cast<double>(static_cast<float>(static_cast<Bf16*>(t.data)[o]));
+    case Dtype::kF16: return static_cast<double>(static_cast<float>(static_cast<Fp16*>(t.data)[o]));
+    default: return static_cast<double>(static_cast<float*>(t.data)[o]);
+  }
+}
+inline void store_float(const Tensor& t, std::int64_t o, float x) {
+  switch (t.dtype) {
+    case Dtype::kF64: static_cast<double*>(t.data)[o] = static_cast<double>(x); return;
+    case Dtype::kBF16: static_cast<Bf16*>(t.data)[o] = Bf16(x); return;
+    case Dtype::kF16: static_cast<Fp16*>(t.data)[o] = Fp16(x); return;
+    default: static_cast<float*>(t.data)[o] = x;
+  }
 }
 
 // Memory of a problem as T; tensors of rows have `gap` elements of NaN behind each token.
@@ -70,29 +101,27 @@ template <class F> void each(const Tensor& t, F&& f) {
 
 inline std::vector<double> values(const Tensor& t) {
   std::vector<double> v(static_cast<std::size_t>(t.numel()));
-  each(t, [&](std::int64_t n, std::int64_t o) {
-    v[static_cast<std::size_t>(n)] =
-        t.dtype == Dtype::kF64 ? static_cast<double*>(t.data)[o] : static_cast<double>(static_cast<float*>(t.data)[o]);
-  });
+  each(t, [&](std::int64_t n, std::int64_t o) { v[static_cast<std::size_t>(n)] = load_as_double(t, o); });
   return v;
 }
 
 template <class T> struct Ops {
   Buffers<T> memory;
+  Buffers<LseOf<T>> lse_memory;  // sink, too
   std::vector<std::int32_t> cu_q, cu_k, used_q, used_k;
   std::vector<float> slopes;
+  std::vector<std::int64_t> dropout_state;
+  OwnedBlocks blocks, key_blocks;
   Forward forward;
   Backward backward;
 };
 
-inline void fill_normal(const Tensor& t, std::mt19937& rng, float scale) {
+// rounded: to numbers of this type, whatever the tensor's own.
+inline void fill_normal(const Tensor& t, std::mt19937& rng, float scale, Dtype rounded = Dtype::kF32) {
   std::normal_distribution<float> d(0.0f, scale);
   each(t, [&](std::int64_t, std::int64_t o) {
     const float x = d(rng);
-    if (t.dtype == Dtype::kF64)
-      static_cast<double*>(t.data)[o] = x;
-    else
-      static_cast<float*>(t.data)[o] = x;
+    store_float(t, o, rounded == Dtype::kBF16 ? static_cast<float>(Bf16(x)) : rounded == Dtype::kF16 ? static_cast<float>(Fp16(x)) : x);
   });
 }
 
@@ -122,12 +151,13 @@ template <class T> void build(const Case& c, unsigned seed, Ops<T>& ops) {
     return s.varlen ? Shape{queries ? s.total_q : s.total_k, heads, d} : Shape{s.batch, queries ? s.max_q : s.max_k, heads, d};
   };
   const Shape lse = s.varlen ? Shape{s.heads, s.total_q} : Shape{s.batch, s.heads, s.max_q};
-  const T nan = std::numeric_limits<T>::quiet_NaN();
+  const T nan = nan_of<T>();
+  const LseOf<T> wide_nan = nan_of<LseOf<T>>();
   const int gap = c.padded_rows ? 24 : 0;
   auto& m = ops.memory;
   auto input = [&](Shape shape, float scale) {
     Tensor t = m.make(shape, gap, nan);
-    fill_normal(t, rng, scale);
+    fill_normal(t, rng, scale, s.dtype);
     return t;
   };
   Forward& f = ops.forward;
@@ -138,13 +168,28 @@ template <class T> void build(const Case& c, unsigned seed, Ops<T>& ops) {
   f.v = b.v = input(rows(false, s.kv_heads, s.v_head_dim), c.v_scale);
   b.dout = input(rows(true, s.heads, s.v_head_dim), 1.0f);
   f.o = b.o = m.make(rows(true, s.heads, s.v_head_dim), gap, nan);
-  f.lse = b.lse = m.make(lse, 0, nan);
+  f.lse = b.lse = ops.lse_memory.make(lse, 0, wide_nan);
   b.dq = m.make(f.q.shape, gap, nan);
   b.dk = m.make(f.k.shape, gap, nan);
   b.dv = m.make(f.v.shape, gap, nan);
   if (c.dlse) {
-    b.dlse = m.make(lse, 0, nan);
+    b.dlse = ops.lse_memory.make(lse, 0, wide_nan);
     fill_normal(b.dlse, rng, 1.0f);
+  }
+  if (s.sink) {
+    f.sink = b.sink = ops.lse_memory.make({s.heads}, 0, wide_nan);
+    fill_normal(f.sink, rng, 2.0f);
+    b.dsink = ops.lse_memory.make({s.heads}, 0, LseOf<T>(0.5));  // added to
+  }
+  if (s.dropout > 0) {
+    ops.dropout_state = {c.seed, c.offset};
+    f.dropout_state = b.dropout_state = Tensor(ops.dropout_state.data(), {2}, Dtype::kI64);
+  }
+  if (s.block_mask) {
+    ops.blocks = c.blocks(s);
+    ops.key_blocks = transposed(ops.blocks);
+    f.blocks = b.blocks = ops.blocks.lists();
+    b.key_blocks = ops.key_blocks.lists();
   }
   auto ints = [](std::vector<std::int32_t>& v) { return Tensor(v.data(), {static_cast<std::int64_t>(v.size())}, Dtype::kI32); };
   if (s.varlen) {
@@ -220,12 +265,13 @@ template <class T> void expect_gaps(const std::string& what, const Tensor& t) {
   const std::int64_t row = t.dim(-1) * t.dim(-2), step = t.strides[t.rank() - 3], rows = t.numel() / std::max<std::int64_t>(1, row);
   for (std::int64_t i = 0; i < rows; ++i)
     for (std::int64_t c = row; c < step; ++c)
-      ASSERT_TRUE(std::isnan(static_cast<T*>(t.data)[i * step + c])) << what << ": written between rows at token " << i;
+      ASSERT_TRUE(std::isnan(static_cast<float>(static_cast<T*>(t.data)[i * step + c]))) << what << ": written between rows at token " << i;
 }
 
-inline void expect_matches_reference(const Case& c, ThreadPool& pool, Implementation implementation, unsigned seed = 1) {
+template <class T = float>
+void expect_matches_reference(const Case& c, ThreadPool& pool, Implementation implementation, unsigned seed = 1) {
   SCOPED_TRACE(c.name);
-  Ops<float> got;
+  Ops<T> got;
   Ops<double> want;
   build(c, seed, got);
   build(c, seed, want);
@@ -239,7 +285,8 @@ inline void expect_matches_reference(const Case& c, ThreadPool& pool, Implementa
   expect_near("dq", got.backward.dq, want.backward.dq, 2 * c.tolerance, 1.0);
   expect_near("dk", got.backward.dk, want.backward.dk, 2 * c.tolerance, 1.0);
   expect_near("dv", got.backward.dv, want.backward.dv, 2 * c.tolerance, 1.0);
-  for (const Tensor& t : {got.forward.o, got.backward.dq, got.backward.dk, got.backward.dv}) expect_gaps<float>("an output", t);
+  if (c.spec.sink) expect_near("dsink", got.backward.dsink, want.backward.dsink, 2 * c.tolerance, 1.0);
+  for (const Tensor& t : {got.forward.o, got.backward.dq, got.backward.dk, got.backward.dv}) expect_gaps<T>("an output", t);
 }
 
 struct IsaGuard {  // the instruction set in use, put back at the end

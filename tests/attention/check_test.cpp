@@ -44,7 +44,7 @@ TEST(AttentionCheck, FaultsOfForward) {
       {"softcap = -2", [](Forward& f) { f.spec.softcap = -2; }},
       {"window_left = -2, expected at least -1", [](Forward& f) { f.spec.window_left = -2; }},
       {"window_right = 3 with causal", [](Forward& f) { f.spec.causal = true, f.spec.window_right = 3; }},
-      {"dropout = 1, expected 0 or 1/512 to 511/512", [](Forward& f) { f.spec.dropout = 1.0f; }},
+      {"dropout = 1, expected 0 or a number from 1/512 to below 511/512", [](Forward& f) { f.spec.dropout = 1.0f; }},
       {"dropout = 0.001", [](Forward& f) { f.spec.dropout = 0.001f; }},
       {"dropout = nan", [](Forward& f) { f.spec.dropout = kNan; }},
       {"dropout_state is missing, expected int64 [2]", [](Forward& f) { f.spec.dropout = 0.1f; }},
