@@ -1,5 +1,6 @@
 #include "io/safetensors_shards.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -102,7 +103,7 @@ std::string ShardedReader::where(std::string_view name) const {
 
 void read_floats(const StoredTensor& t, const std::string& where, float* to) {
   if (t.dtype == Dtype::kF32)
-    std::memcpy(to, t.bytes.data(), t.bytes.size());
+    std::copy_n(t.bytes.data(), t.bytes.size(), reinterpret_cast<std::byte*>(to));  // of no elements too, where `to` may be null
   else if (t.dtype == Dtype::kBF16)
     convert<std::uint16_t>(t, to, from_bf16);
   else if (t.dtype == Dtype::kF16)
