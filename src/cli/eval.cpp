@@ -97,7 +97,7 @@ int eval(const std::vector<std::string>& args) {
           arguments,
           "usage: flashgpt eval MODEL PATH...\n\nLoss, perplexity and bits per byte of a model: as a whole, by how much context a token "
           "had, and by the length of its\ndocument. PATH: text files, folders or patterns (each file is a document), JSON lines "
-          "(*.jsonl, each line is a\ndocument), or a folder of `flashgpt data prepare`.",
+          "(*.jsonl, each line is a\ndocument), all of them plain, gzip or zstd; or a folder of `flashgpt data prepare`.",
           table))
     return 0;
   table.apply(arguments);

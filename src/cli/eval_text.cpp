@@ -1,13 +1,34 @@
 #include "cli/eval_text.h"
 
+#include <cerrno>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "data/files.h"
+#include "data/source.h"
 #include "flashgpt/error.h"
-#include "io/file.h"
 #include "io/json.h"
 
 namespace flashgpt::cli {
+
+namespace {
+
+// The bytes of a file, of gzip and zstd what is packed in them.
+std::string unpacked(const std::string& path) {
+  constexpr std::size_t kPiece = std::size_t{1} << 20;
+  ByteSource source(path);
+  require(static_cast<bool>(source), path, ": cannot be read: ", std::strerror(errno));
+  std::string text;
+  for (std::size_t got = kPiece; got == kPiece;) {
+    text.resize(text.size() + kPiece);
+    got = source.read(text.data() + text.size() - kPiece, kPiece);
+    text.resize(text.size() - kPiece + got);
+  }
+  require(source.fault().empty(), path, ": is ", source.fault());
+  return text;
+}
+
+}  // namespace
 
 EvalText read_eval_text(const std::vector<std::string>& inputs, const std::string& field, const Tokenizer& tokenizer) {
   EvalText out;
@@ -17,10 +38,9 @@ EvalText read_eval_text(const std::vector<std::string>& inputs, const std::strin
     out.ids.push_back(tokenizer.end_of_text());
   };
   for (const InputFile& file : find_files(inputs, {}).files) {
-    const std::string text = read_file(file.path);
-    if (!file.path.ends_with(".jsonl") && !file.path.ends_with(".ndjson")) {
-      require(!text.starts_with("\x1f\x8b") && !text.starts_with("\x28\xb5\x2f\xfd"), file.path,
-              ": is compressed; unpack it first, or prepare it: flashgpt data prepare");
+    const std::string text = unpacked(file.path);
+    const std::string_view name = without_compression(file.path);
+    if (!name.ends_with(".jsonl") && !name.ends_with(".ndjson")) {
       add(text);
       continue;
     }

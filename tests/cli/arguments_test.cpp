@@ -153,6 +153,20 @@ TEST_F(Arguments, DataThatIsNotWholeIsNoText) {
   ends({"data", "prepare", folder_.path(""), "--out", folder_.path("again")}, 0, "prepared data");  // passed over, and told
 }
 
+TEST_F(Arguments, EvalUnpacksWhatIsCompressed) {
+  train();
+  constexpr std::string_view kPacked(
+      "\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03\xab\x56\x2a\x49\xad\x28\x51\xb2\x52\x50\x4a\x4c\x4a\x4e\x51\x80\x13\x4a\xb5\x5c\x00\x59\x8b\x35\x3d\x1b\x00\x00\x00",
+      39);  // gzip of the line below
+  folder_.file("a.jsonl", "{\"text\": \"abcd abcd abcd\"}\n");
+  folder_.file("a.jsonl.gz", std::string(kPacked));
+  folder_.file("cut.jsonl.gz", std::string(kPacked.substr(0, 20)));
+  const Result plain = go({"eval", folder_.path("run/final"), folder_.path("a.jsonl")});
+  EXPECT_EQ(plain.code, 0) << plain.output;
+  EXPECT_EQ(go({"eval", folder_.path("run/final"), folder_.path("a.jsonl.gz")}).output, plain.output);
+  ends({"eval", folder_.path("run/final"), folder_.path("cut.jsonl.gz")}, 3, "cut.jsonl.gz: is gzip that is cut short");
+}
+
 TEST_F(Arguments, ARunStandsForItsModel) {
   train();
   const std::string run = folder_.path("run");
