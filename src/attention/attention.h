@@ -120,6 +120,9 @@ struct Abilities {
 };
 void require_able(const char* op, const AttentionSpec& spec, const Abilities& able);
 
+// Keys that the CPU's kernels take at a time: with spec.block_k a multiple of it, a causal mask given as blocks is causal to the bit.
+std::int64_t flash_key_tile(Isa isa);
+
 // ALiBi's slopes for a number of heads, as in the paper (Press et al., 2022): 2^(-8 i / n) for a power of two n, else interleaved.
 void alibi_slopes(std::int64_t heads, float* slopes);
 

@@ -139,7 +139,8 @@ Abilities abilities_of(Implementation implementation) {
     case Implementation::kReference:
       return {.backend = "attention reference", .dropout = true, .sink = true, .block_mask = true, .bf16 = true, .fp16 = true};
     case Implementation::kStandard: return {.backend = "attention standard on the CPU"};
-    default: return {.backend = "attention flash on the CPU"};
+    default:
+      return {.backend = "attention flash on the CPU", .dropout = true, .sink = true, .block_mask = true, .bf16 = true, .fp16 = true};
   }
 }
 

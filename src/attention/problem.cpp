@@ -24,6 +24,7 @@ template <class Op> Problem resolve(const Op& op) {
   p.scale = s.scale != 0 ? s.scale : 1.0f / std::sqrt(static_cast<float>(s.head_dim));
   p.softcap = s.softcap;
   p.alibi = s.alibi;
+  p.narrow = s.dtype == Dtype::kBF16 || s.dtype == Dtype::kF16;
   p.total_heads = s.total_heads != 0 ? s.total_heads : s.heads;
   p.head_offset = s.head_offset;
   auto ints = [](const Tensor& t) { return static_cast<const std::int32_t*>(t.data); };

@@ -32,6 +32,7 @@ struct Problem {
   Index heads = 0, kv_heads = 0, group = 1, head_dim = 0, v_head_dim = 0;
   bool varlen = false;
   bool alibi = false;
+  bool narrow = false;  // 16-bit tensors
   Mask mask;
   float scale = 1, softcap = 0;
   const std::int32_t *cu_q = nullptr, *cu_k = nullptr, *used_q = nullptr, *used_k = nullptr;

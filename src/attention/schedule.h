@@ -56,4 +56,12 @@ constexpr Index key_splits(Index keys, Index all_keys, Index kv_heads) {
   return std::clamp<Index>(wanted, 1, std::clamp<Index>(keys / kLeastSplit, 1, kMostSplits));
 }
 
+// The forward does so where the rows of queries make few tasks. kSplitRows: rows of a task, for this purpose whatever the instruction set.
+inline constexpr Index kSplitRows = 256;
+inline Index query_splits(const Problem& p, Index keys) {
+  const Index tasks = p.varlen ? ceil_div(p.total_q * p.group, kSplitRows) : p.batch * ceil_div(p.max_q * p.group, kSplitRows);
+  const Index wanted = ceil_div(kEnoughTasks, std::max<Index>(1, tasks * p.kv_heads));
+  return std::clamp<Index>(wanted, 1, std::clamp<Index>(keys / kLeastSplit, 1, kMostSplits));
+}
+
 }  // namespace flashgpt::attention

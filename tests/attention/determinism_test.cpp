@@ -4,14 +4,15 @@
 namespace flashgpt::attention::testing {
 namespace {
 
-std::vector<std::vector<double>> outputs(const Case& c, int threads, Implementation implementation) {
+template <class T = float> std::vector<std::vector<double>> outputs(const Case& c, int threads, Implementation implementation) {
   ThreadPool pool(threads, false);
-  Ops<float> ops;
+  Ops<T> ops;
   build(c, 5, ops);
   ops.forward.implementation = ops.backward.implementation = implementation;
   launch_guarded(pool, ops.forward);
   launch_guarded(pool, ops.backward);
-  return {values(ops.forward.o), values(ops.forward.lse), values(ops.backward.dq), values(ops.backward.dk), values(ops.backward.dv)};
+  return {values(ops.forward.o),   values(ops.forward.lse), values(ops.backward.dq),
+          values(ops.backward.dk), values(ops.backward.dv), c.spec.sink ? values(ops.backward.dsink) : std::vector<double>{}};
 }
 
 TEST(AttentionDeterminism, ThreadsAndRuns) {
@@ -32,6 +33,45 @@ TEST(AttentionDeterminism, ThreadsAndRuns) {
       const auto want = outputs(c, 1, implementation);
       for (int threads : {2, 3, 7, 3}) EXPECT_TRUE(outputs(c, threads, implementation) == want) << threads << " threads";
     }
+}
+
+TEST(AttentionDeterminism, ThreadsWithEveryFeature) {
+  Case c{.name = "", .spec = dense(2, 300, 1300, 4, 2, 24, true), .dlse = true};
+  c.spec.sink = c.spec.block_mask = true;
+  c.spec.dropout = 0.2f;
+  c.spec.block_q = 64, c.spec.block_k = 96;
+  c.blocks = [](const AttentionSpec& s) { return sparse_blocks(s, 300, 1300, {.local = 3, .global = 1, .stride = 3}); };
+  const auto want = outputs(c, 1, Implementation::kFlash);
+  c.spec.dtype = Dtype::kBF16;
+  const auto want_bf16 = outputs<Bf16>(c, 1, Implementation::kFlash);
+  for (const int threads : {2, 3, 7}) {
+    c.spec.dtype = Dtype::kF32;
+    EXPECT_TRUE(outputs(c, threads, Implementation::kFlash) == want) << threads << " threads";
+    c.spec.dtype = Dtype::kBF16;
+    EXPECT_TRUE(outputs<Bf16>(c, threads, Implementation::kFlash) == want_bf16) << threads << " threads, bf16";
+  }
+}
+
+TEST(AttentionDeterminism, SplitDecodingOverThreads) {
+  const Case c{.name = "", .spec = dense(1, 2, 5000, 2, 1, 32, true)};
+  const auto want = outputs(c, 1, Implementation::kFlash);
+  for (const int threads : {2, 3, 7}) EXPECT_TRUE(outputs(c, threads, Implementation::kFlash) == want) << threads << " threads";
+}
+
+// A causal mask as blocks of whole tiles of the kernel is the causal mask, to the bit; as other blocks to rounding (grid_test.cpp).
+TEST(AttentionDeterminism, CausalAsBlocks) {
+  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512}) {
+    if (isa > cpu_target(1).isa) continue;
+    IsaGuard guard(isa);
+    for (const auto& [q, k] : {std::pair{500, 500}, {200, 700}, {700, 400}}) {
+      Case c{.name = "", .spec = dense(1, q, k, 4, 2, 24, true)};
+      const auto want = outputs(c, 2, Implementation::kFlash);
+      c.spec.block_mask = true;
+      c.spec.block_q = 50, c.spec.block_k = flash_key_tile(isa);
+      c.blocks = [&](const AttentionSpec& s) { return blocks_of_mask(s, q, k); };
+      EXPECT_TRUE(outputs(c, 2, Implementation::kFlash) == want) << name_of(isa) << " " << q << " " << k;
+    }
+  }
 }
 
 TEST(AttentionDeterminism, StridesChangeNothing) {

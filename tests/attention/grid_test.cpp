@@ -127,6 +127,105 @@ std::vector<Case> features() {
   return cases;
 }
 
+template <class F> AttentionSpec changed(AttentionSpec s, F&& change) {
+  change(s);
+  return s;
+}
+
+// Every block none, partial or full, by a number that runs over [batch][head][row][column]; full blocks may lie where the mask would cut.
+OwnedBlocks mixed_blocks(const AttentionSpec& s, Index batch, Index heads) {
+  const Index rows = (s.max_q + s.block_q - 1) / s.block_q, columns = (s.max_k + s.block_k - 1) / s.block_k;
+  std::vector<Seen> seen;
+  unsigned n = 1;
+  for (Index i = 0; i < batch * heads * rows * columns; ++i)
+    seen.push_back(static_cast<Seen>(((n = n * 1664525u + 1013904223u) >> 24) % 3));
+  return make_blocks(batch, heads, rows, columns, seen);
+}
+
+// Sinks, dropout and lists of blocks, alone and together.
+std::vector<Case> sparse_features() {
+  std::vector<Case> cases;
+  auto add = [&](std::string name, Case c) {
+    c.name = std::move(name);
+    cases.push_back(std::move(c));
+  };
+  for (const bool causal : {false, true}) {
+    const std::string suffix = causal ? ", causal" : "";
+    auto sink = [](AttentionSpec& s) { s.sink = true; };
+    auto dropout = [](AttentionSpec& s) { s.dropout = 0.3f; };
+    auto blocks = [](Index q, Index k) { return [=](AttentionSpec& s) { s.block_mask = true, s.block_q = q, s.block_k = k; }; };
+    auto by_head = [](const AttentionSpec& s) { return mixed_blocks(s, s.batch, s.heads); };
+    auto for_all = [](const AttentionSpec& s) { return mixed_blocks(s, 1, 1); };
+    add("sink" + suffix, {.spec = changed(dense(2, 113, 203, 6, 2, 40, causal), sink), .dlse = true});
+    add("sink, rows without keys" + suffix, {.spec = changed(dense(2, 70, 33, 2, 2, 32, causal), sink), .dlse = true});
+    add("sink, no keys" + suffix, {.spec = changed(dense(1, 5, 0, 2, 2, 16, causal), sink), .dlse = true});
+    add("sink, varlen" + suffix,
+        {.spec = changed(dense(0, 0, 0, 4, 2, 32, causal), sink), .lens_q = {1, 0, 47, 64}, .lens_k = {1, 5, 147, 29}, .tail_q = 9});
+    add("dropout" + suffix, {.spec = changed(dense(2, 113, 203, 3, 3, 40, causal), dropout), .dlse = true});
+    add("dropout, grouped heads" + suffix, {.spec = changed(dense(1, 77, 130, 6, 2, 24, causal), dropout)});
+    add("dropout, varlen" + suffix,
+        {.spec = changed(dense(0, 0, 0, 2, 1, 16, causal), dropout), .lens_q = {3, 50, 0, 81}, .lens_k = {9, 50, 4, 81}, .tail_k = 5});
+    add("dropout by rank" + suffix, {.spec = changed(dense(2, 40, 40, 2, 2, 16, causal), [&](auto& s) {
+                                       dropout(s);
+                                       s.total_heads = 6, s.head_offset = 2, s.dropout_stream = 11;
+                                     })});
+    add("dropout, much" + suffix,
+        {.spec = changed(dense(1, 65, 65, 2, 2, 16, causal), [](auto& s) { s.dropout = 0.95f; }), .tolerance = 1e-5});
+    add("blocks" + suffix, {.spec = changed(dense(2, 150, 300, 2, 2, 32, causal), blocks(16, 32)), .dlse = true, .blocks = by_head});
+    add("blocks, odd, grouped heads" + suffix, {.spec = changed(dense(1, 97, 211, 4, 2, 24, causal), blocks(13, 29)), .blocks = by_head});
+    add("blocks for all, grouped heads" + suffix,
+        {.spec = changed(dense(2, 97, 211, 4, 2, 24, causal), blocks(20, 70)), .blocks = for_all});
+    add("blocks of one" + suffix, {.spec = changed(dense(1, 9, 31, 1, 1, 8, causal), blocks(1, 1)), .blocks = for_all});
+    add("blocks, long" + suffix, {.spec = changed(dense(1, 300, 1500, 1, 1, 16, causal), blocks(64, 128)), .blocks = for_all});
+    add("blocks, varlen" + suffix, {.spec = changed(dense(0, 0, 0, 2, 2, 16, causal), blocks(16, 16)),
+                                    .lens_q = {30, 0, 100},
+                                    .lens_k = {30, 7, 90},
+                                    .blocks = by_head});
+    add("no blocks" + suffix, {.spec = changed(dense(1, 40, 40, 2, 2, 16, causal), blocks(16, 16)), .blocks = [](const AttentionSpec& s) {
+                                 return make_blocks(1, s.heads, 3, 3,
+                                                    std::vector<Seen>(static_cast<std::size_t>(9 * s.heads), Seen::kNone));
+                               }});
+    add("all of it" + suffix, {.spec = changed(dense(2, 90, 140, 4, 2, 40, causal),
+                                               [&](auto& s) {
+                                                 sink(s), dropout(s), blocks(32, 48)(s);
+                                                 s.alibi = true, s.softcap = 5, s.v_head_dim = 24, s.window_left = 60;
+                                               }),
+                               .dlse = true,
+                               .blocks = by_head});
+  }
+  add("local, global and strided",
+      {.spec = changed(dense(1, 400, 400, 2, 2, 32, true), [](auto& s) { s.block_mask = true, s.block_q = s.block_k = 32; }),
+       .blocks = [](const AttentionSpec& s) { return sparse_blocks(s, 400, 400, {.local = 2, .global = 1, .stride = 4}); }});
+  add("sink and split keys", {.spec = changed(dense(1, 2, 3000, 1, 1, 16), [](auto& s) { s.sink = true; })});
+  add("split keys, decoding, causal", {.spec = dense(2, 3, 2500, 4, 2, 32, true), .used_k = {2500, 700}});
+  return cases;
+}
+
+TEST(AttentionGrid, TiledMatchesReferenceWithSinkDropoutAndBlocks) {
+  ThreadPool pool(2, false);
+  for (const Case& c : sparse_features()) expect_matches_reference(c, pool, Implementation::kFlash);
+}
+
+// A part of the cases: every type goes through the same code but for its conversions.
+template <class T> void check_narrow(double tolerance, int offset) {
+  ThreadPool pool(2, false);
+  auto narrow = [&](Case c) {
+    c.spec.dtype = DtypeOf<T>::value;
+    c.tolerance = std::max(c.tolerance, tolerance);
+    expect_matches_reference<T>(c, pool, Implementation::kFlash);
+  };
+  int n = offset;
+  for (const Case& c : features())
+    if (n++ % 4 == 0 && c.q_scale <= 4) narrow(c);
+  for (const Case& c : sparse_features())
+    if (n++ % 2 == 0) narrow(c);
+  for (const Case& c : head_dims())
+    if (n++ % 6 == 0) narrow(c);
+  narrow({.name = "dQ over passes", .spec = dense(1, 40, 1300, 16, 16, 16, true)});
+}
+TEST(AttentionGrid, TiledInBf16) { check_narrow<Bf16>(5e-3, 0); }
+TEST(AttentionGrid, TiledInFp16) { check_narrow<Fp16>(8e-4, 1); }
+
 TEST(AttentionGrid, TiledMatchesReferenceOverHeadDims) {
   ThreadPool pool(2, false);
   for (const Case& c : head_dims()) expect_matches_reference(c, pool, Implementation::kFlash);
@@ -160,6 +259,16 @@ TEST(AttentionGrid, EveryInstructionSetMatchesReference) {
     for (const Case& c : head_dims())
       if (n++ % 3 == 0) expect_matches_reference(c, pool, Implementation::kFlash);
     for (const Case& c : features()) expect_matches_reference(c, pool, Implementation::kFlash);
+    for (Case c : sparse_features()) {
+      if (n++ % 4 >= 2) continue;
+      expect_matches_reference(c, pool, Implementation::kFlash);
+      c.spec.dtype = n++ % 2 == 0 ? Dtype::kBF16 : Dtype::kF16;
+      c.tolerance = 5e-3;
+      if (c.spec.dtype == Dtype::kBF16)
+        expect_matches_reference<Bf16>(c, pool, Implementation::kFlash);
+      else
+        expect_matches_reference<Fp16>(c, pool, Implementation::kFlash);
+    }
   }
 }
 

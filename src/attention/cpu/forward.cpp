@@ -3,12 +3,19 @@
 //   S^T = K Q^T     m' = max(m, rows of S)     P = 2^(S - m')     l = l 2^(m - m') + sum P     O^T = O^T 2^(m - m') + V^T P^T
 // The maximum is followed lazily: as long as no score exceeds m by more than kSlack powers of two nothing is scaled, which changes no
 // result beyond rounding. K and V blocks are copied to packed rows first (one pass for all rows of the task): tails need no code of their
-// own then, and other element types or paged keys change the copy only.
+// own then, and other element types change the copy only. A sink is a key whose value is zero: it starts the maximum and the sum. Dropout
+// clears weights after they have been summed.
+//
+// Where there are few rows (decoding), the keys are split too: each split leaves its output and lse in scratch, and a second sweep merges
+// them in order.
 #include <cmath>
 
+#include "attention/cpu/block_lanes.h"
+#include "attention/cpu/careful.h"
+#include "attention/cpu/dropout_mask.h"
 #include "attention/cpu/pack.h"
-#include "attention/cpu/score_vec.h"
 #include "attention/implementations.h"
+#include "attention/online_softmax.h"
 #include "attention/schedule.h"
 
 namespace flashgpt::attention {
@@ -19,7 +26,7 @@ constexpr float kSlack = 8.0f;
 constexpr Index kTaskGroups = 16;  // groups of rows in a task
 
 template <int W> struct Buffers {  // of a worker; floats
-  Index qt, ot, k, v, p, max, sum, lanes, total;
+  Index qt, ot, k, v, p, max, sum, keep, lanes, units, total;
   explicit Buffers(const Problem& pr) {
     const Index rows = kTaskGroups * kGroup<W>;
     Index at = 0;
@@ -36,6 +43,8 @@ template <int W> struct Buffers {  // of a worker; floats
     max = take(rows);
     sum = take(rows);
     lanes = take(kTaskGroups * static_cast<Index>(sizeof(LaneInfo<W>) / sizeof(float)));
+    keep = take(pr.dropout_threshold > 0 ? kBlock<W> * kGroup<W> : 0);
+    units = take(pr.dropout_threshold > 0 ? kTaskGroups * static_cast<Index>(sizeof(DropoutUnits<W>) / sizeof(float)) : 0);
     total = at;
   }
 };
@@ -111,16 +120,29 @@ struct Exponentials {
 
 struct Call {
   Problem p;
-  View<const float> q, k, v;
-  View<float> o, lse;
+  Stored q, k, v, o;
+  View<float> lse;
   TaskTable table;
-  float* workers;  // buffers of all workers
+  float* workers;                // buffers of all workers
+  float* partial_o = nullptr;    // [split][query of the call][head][v_head_dim]
+  float* partial_lse = nullptr;  // [split][query of the call][head]
+  Dropout dropout;
+
+  Index splits(const Sequence& s) const { return query_splits(p, s.len_k); }
+  View<float> o_of(Index split) const {
+    const Index row = p.heads * p.v_head_dim;
+    return {partial_o + split * p.total_q * row, p.varlen ? 0 : p.max_q * row, row, p.v_head_dim};
+  }
+  View<float> lse_of(Index split) const {
+    return {partial_lse + split * p.total_q * p.heads, p.varlen ? 0 : p.max_q * p.heads, p.heads, 1};
+  }
 
   template <int W> [[gnu::always_inline]] void run(Index task, Index worker) const {
     constexpr Index kLanes = kGroup<W>, kTaskRows = kTaskGroups * kLanes;
     const Index entry = table.find(task);
     const Sequence s = p.sequence(table.sequence[entry]);
-    const Index all_rows = s.len_q * p.group, blocks = ceil_div(all_rows, kTaskRows), local = task - table.first_task[entry];
+    const Index all_rows = s.len_q * p.group, blocks = ceil_div(all_rows, kTaskRows), count = splits(s);
+    const Index local = (task - table.first_task[entry]) / count, split = (task - table.first_task[entry]) % count;
     const Index kv = local / blocks, block = blocks - 1 - local % blocks;  // causal: long ones first
     const Index row0 = block * kTaskRows, rows = std::min(kTaskRows, all_rows - row0), groups = ceil_div(rows, kLanes);
 
@@ -128,10 +150,12 @@ struct Call {
     float* memory = workers + worker * b.total;
     float *kb = memory + b.k, *vb = memory + b.v, *pb = memory + b.p;
     auto* lanes = reinterpret_cast<LaneInfo<W>*>(memory + b.lanes);
+    auto* units = reinterpret_cast<DropoutUnits<W>*>(memory + b.units);
+    auto* keep = reinterpret_cast<std::int32_t*>(memory + b.keep);
     const ScoreKind kind = score_kind(p);
-    LaneInfo<W> sees_all;
+    LaneInfo<W> sees_all, of_segment;
     sees_all.see_all_first = 0, sees_all.see_all_last = INT64_MAX;
-    const QueryRows<const float> q_rows{q, s.index, s.q_first, kv * p.group, p.group};
+    const QueryRows q_rows{q, s.index, s.q_first, kv * p.group, p.group};
     const Index v_rows = round_up(p.v_head_dim, 2), k_stride = packed_stride<W>(p.head_dim), v_stride = packed_stride<W>(p.v_head_dim);
 
     Index first_key = s.len_k, last_key = 0;
@@ -142,50 +166,102 @@ struct Call {
       first_key = std::min(first_key, lanes[g].see_any_first);
       last_key = std::max(last_key, lanes[g].see_any_last);
       for (Index lane = 0; lane < kLanes; ++lane) {
-        memory[b.max + r + lane] = -__builtin_inff();
-        memory[b.sum + r + lane] = 0.0f;
+        const float sink = p.sinks && split == 0
+                               ? static_cast<float>(p.sink(kv * p.group + (row0 + r + std::min(lane, n - 1)) % p.group)) * kLog2e
+                               : -__builtin_inff();
+        memory[b.max + r + lane] = sink;
+        memory[b.sum + r + lane] = sink == -__builtin_inff() ? 0.0f : 1.0f;
       }
       for (Index i = 0; i < kLanes * v_rows; ++i) memory[b.ot + r * v_rows + i] = 0.0f;
+      if (dropout.threshold > 0) units[g].fill(p, s, kv, row0 + r, n);
+    }
+    if (p.blocks) first_key = 0, last_key = s.len_k;
+    if (count > 1) {
+      const Index share = round_up(ceil_div(s.len_k, count), kBlock<W>);
+      first_key = std::max(first_key, split * share);
+      last_key = std::min(last_key, (split + 1) * share);
     }
 
-    for (Index key0 = first_key; key0 < last_key; key0 += kBlock<W>) {
-      const Index keys = std::min<Index>(kBlock<W>, last_key - key0), padded = round_up(keys, kRows<W>);
-      pack_rows<W>(kb, k_stride, k.at(s.index, s.k_first + key0, kv), k.row, p.head_dim, keys, padded);
-      pack_rows<W>(vb, v_stride, v.at(s.index, s.k_first + key0, kv), v.row, p.v_head_dim, keys, padded);
+    for (Index key0 = first_key, end; key0 < last_key; key0 = end) {
+      end = segment_end(p, key0, std::min<Index>(key0 + kBlock<W>, last_key));
+      const Index keys = end - key0, padded = round_up(keys, kRows<W>);
+      bool packed = false, finite = true, v_finite = true;
       for (Index g = 0; g < groups; ++g) {
-        const Index first = std::max<Index>(0, lanes[g].see_any_first - key0) / kRows<W> * kRows<W>;
-        const Index last = std::min(padded, round_up(std::max<Index>(0, lanes[g].see_any_last - key0), kRows<W>));
-        if (first >= last) continue;
         const Index r = g * kLanes;
+        const LaneInfo<W>* info = lanes + g;
+        if (p.blocks) {
+          if (!block_lanes<W>(of_segment, lanes[g], p, s, kv, row0 + r, std::min(kLanes, rows - r), key0, end)) continue;
+          info = &of_segment;
+        }
+        const Index first = std::max<Index>(0, info->see_any_first - key0) / kRows<W> * kRows<W>;
+        const Index last = std::min(padded, round_up(std::max<Index>(0, info->see_any_last - key0), kRows<W>));
+        if (first >= last) continue;
+        if (!packed) {
+          pack_rows<W>(kb, k_stride, k.at(s.index, s.k_first + key0, kv), k.row, k.dtype, p.head_dim, keys, padded, finite);
+          pack_rows<W>(vb, v_stride, v.at(s.index, s.k_first + key0, kv), v.row, v.dtype, p.v_head_dim, keys, padded, v_finite);
+          packed = true;
+        }
         float *max = memory + b.max + r, *sum = memory + b.sum + r, *ot = memory + b.ot + r * v_rows;
         alignas(64) float largest[kLanes], shift[kLanes];
         Outlined<W>::template call<Scores>(pb, &largest[0], static_cast<const float*>(kb), k_stride,
                                            static_cast<const float*>(memory + b.qt + r * p.head_dim), p.head_dim, first, last, key0,
-                                           static_cast<const LaneInfo<W>*>(kind.plain() ? lanes + g : &sees_all));
-        if (!kind.plain())
-          Outlined<W>::template call<ScoreRows>(pb, &largest[0], first, last, key0, static_cast<const LaneInfo<W>*>(lanes + g), &kind);
+                                           static_cast<const LaneInfo<W>*>(kind.plain() ? info : &sees_all));
+        if (!kind.plain()) Outlined<W>::template call<ScoreRows>(pb, &largest[0], first, last, key0, info, &kind);
         follow_maximum<W>(largest, max, sum, shift, ot, v_rows);
         Outlined<W>::template call<Exponentials>(pb, first, last, static_cast<const float*>(shift), sum);
-        Outlined<W>::template call<AddTransposed>(ot, v_rows, static_cast<const float*>(vb + first * v_stride), v_stride,
-                                                  static_cast<const float*>(pb + first * kLanes), kLanes, last - first, false);
+        const std::int32_t* kept = nullptr;
+        if (dropout.threshold > 0) {
+          fill_dropout<W>(keep, units[g], dropout, key0, first, last);
+          Outlined<W>::template call<DropWeights>(pb, kLanes, static_cast<const std::int32_t*>(keep), first, last);
+          kept = keep;
+        }
+        const bool masked = kept || key0 + first < info->see_all_first || key0 + last > info->see_all_last;
+        if (!v_finite && masked)
+          Outlined<W>::template call<AddTransposedSeen>(ot, v_rows, static_cast<const float*>(vb), v_stride, static_cast<const float*>(pb),
+                                                        kLanes, first, last, key0, info, kept);
+        else
+          Outlined<W>::template call<AddTransposed>(ot, v_rows, static_cast<const float*>(vb + first * v_stride), v_stride,
+                                                    static_cast<const float*>(pb + first * kLanes), kLanes, last - first, false);
       }
     }
 
-    const QueryRows<float> o_rows{o, s.index, s.q_first, kv * p.group, p.group};
+    const QueryRows o_rows{count > 1 ? stored(o_of(split)) : o, s.index, s.q_first, kv * p.group, p.group};
+    const View<float> lse_rows = count > 1 ? lse_of(split) : lse;
+    const float kept_scale = dropout.threshold > 0 ? dropout_scale(dropout.threshold) : 1.0f;
     for (Index g = 0; g < groups; ++g) {
       const Index r = g * kLanes, n = std::min(kLanes, rows - r);
       const float *max = memory + b.max + r, *sum = memory + b.sum + r;
       float inverse[kLanes];
       for (Index lane = 0; lane < n; ++lane) {
-        inverse[lane] = sum[lane] == 0.0f ? 0.0f : 1.0f / sum[lane];
-        if (!lse) continue;
+        inverse[lane] = sum[lane] == 0.0f ? 0.0f : kept_scale / sum[lane];
+        if (!lse_rows) continue;
         const Index row = row0 + r + lane;
-        *lse.at(s.index, s.q_first + row / p.group, kv * p.group + row % p.group) =
+        *lse_rows.at(s.index, s.q_first + row / p.group, kv * p.group + row % p.group) =
             sum[lane] == 0.0f ? -__builtin_inff() : (max[lane] + std::log2(sum[lane])) * kLn2;
       }
       unpack_lanes<W>(o_rows, row0 + r, n, memory + b.ot + r * v_rows, p.v_head_dim, inverse, false);
     }
   }
+
+  // o and lse of all splits of a query, merged in order.
+  void merge_splits(const TaskTable& merges, Index task) const {
+    const Index entry = merges.find(task), i = task - merges.first_task[entry];
+    const Sequence s = p.sequence(merges.sequence[entry]);
+    const Index count = splits(s), row = s.q_first + i;
+    for (Index h = 0; h < p.heads; ++h) {
+      float* sum = o_of(0).at(s.index, row, h);
+      float total = *lse_of(0).at(s.index, row, h);
+      for (Index split = 1; split < count; ++split) {
+        MergeFactors<float> w{};
+        total = merge_normalised(total, *lse_of(split).at(s.index, row, h), w);
+        const float* part = o_of(split).at(s.index, row, h);
+        for (Index c = 0; c < p.v_head_dim; ++c) sum[c] = weighted(w.a, sum[c]) + weighted(w.b, part[c]);
+      }
+      store_row<4>(o.at(s.index, row, h), o.dtype, sum, p.v_head_dim, 1.0f);
+      if (lse) *lse.at(s.index, row, h) = total;
+    }
+  }
+  static float weighted(float weight, float x) { return weight == 0.0f ? 0.0f : weight * x; }
 
   // shift: what the exponents of this block refer to: the maximum so far, 0 where nothing has been seen yet (exp2(-inf - 0) = 0, while
   // -inf - -inf would be NaN).
@@ -228,36 +304,51 @@ Index worker_floats(Isa isa, const Problem& p) {
   return 0;
 }
 
+std::size_t partial_floats(const Problem& p) {
+  const Index most = query_splits(p, p.max_k);
+  return most == 1 ? 0 : static_cast<std::size_t>(most * p.total_q * p.heads * (p.v_head_dim + 1));
+}
+
 constexpr Index task_rows(Isa isa) { return kTaskGroups * 2 * (isa == Isa::kAvx512 ? 16 : isa == Isa::kAvx2 ? 8 : 4); }
 
 }  // namespace
 }  // namespace cpu
 
+std::int64_t flash_key_tile(Isa isa) { return isa == Isa::kAvx512 ? cpu::kBlock<16> : isa == Isa::kAvx2 ? cpu::kBlock<8> : cpu::kBlock<4>; }
+
 std::size_t tiled_scratch_bytes(const Target& target, const Forward& op) {
   const Problem p = problem_of(op);
-  return table_bytes(p.batch) + static_cast<std::size_t>(target.threads * cpu::worker_floats(Isa::kAvx512, p)) * sizeof(float) + 64;
+  return 2 * table_bytes(p.batch) + static_cast<std::size_t>(target.threads * cpu::worker_floats(Isa::kAvx512, p)) * sizeof(float) +
+         cpu::partial_floats(p) * sizeof(float) + 64;
 }
 
 void tiled_forward(CpuStream stream, const Forward& op, Scratch scratch) {
   cpu::Call c;
   c.p = problem_of(op);
   const Problem& p = c.p;
-  c.q = rows_view<const float>(op.q, p.varlen);
-  c.k = rows_view<const float>(op.k, p.varlen);
-  c.v = rows_view<const float>(op.v, p.varlen);
-  c.o = rows_view<float>(op.o, p.varlen);
+  c.q = cpu::stored(op.q, p.varlen);
+  c.k = cpu::stored(op.k, p.varlen);
+  c.v = cpu::stored(op.v, p.varlen);
+  c.o = cpu::stored(op.o, p.varlen);
   c.lse = lse_view<float>(op.lse, p.varlen);
+  c.dropout = p.dropout();
   const Isa isa = simd::isa();
   const Index rows = cpu::task_rows(isa);
-  c.table = make_table(p, scratch.data, [&](const Sequence& s) { return p.kv_heads * ceil_div(s.len_q * p.group, rows); });
-  const auto address = reinterpret_cast<std::uintptr_t>(scratch.data) + table_bytes(p.batch);
+  auto* memory = static_cast<std::byte*>(scratch.data);
+  c.table = make_table(p, memory, [&](const Sequence& s) { return p.kv_heads * ceil_div(s.len_q * p.group, rows) * c.splits(s); });
+  const TaskTable merges =
+      make_table(p, memory + table_bytes(p.batch), [&](const Sequence& s) { return c.splits(s) > 1 ? s.len_q : Index{0}; });
+  const auto address = reinterpret_cast<std::uintptr_t>(memory) + 2 * table_bytes(p.batch);
   c.workers = reinterpret_cast<float*>((address + 63) / 64 * 64);
+  c.partial_o = c.workers + stream.pool.size() * cpu::worker_floats(isa, p);
+  c.partial_lse = c.partial_o + query_splits(p, p.max_k) * p.total_q * p.heads * p.v_head_dim;
   stream.pool.parallel_for(c.table.tasks(), [&](Index task, int worker) { simd::call(isa, c, task, static_cast<Index>(worker)); });
+  stream.pool.parallel_for(merges.tasks(), [&](Index task, int) { c.merge_splits(merges, task); });
 
   unused_rows(p, true, [&](Index b, Index first, Index count) {
     for (Index i = first; i < first + count; ++i)
       for (Index h = 0; h < p.heads; ++h) {
-        std::fill_n(c.o.at(b, i, h), p.v_head_dim, 0.0f);
+        cpu::fill_zero(c.o.at(b, i, h), c.o.dtype, p.v_head_dim);
         if (c.lse) *c.lse.at(b, i, h) = -__builtin_inff();
       }
   });

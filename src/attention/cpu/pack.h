@@ -1,10 +1,12 @@
 // Rows of a tensor into the layouts of the tiles, and back. A row is a query or a key of one head; rows of queries are numbered over the
 // heads that share keys, r = query * group + head in the group, so that a head of keys is read once for all of them.
+//
+// Copies tell whether all that they copied is finite: where a weight is zero because of the mask, a NaN or an infinity in the other factor
+// would otherwise come through as 0 * NaN; the kernels then take a slower way (careful.h).
 #pragma once
 #include <utility>
 
-#include "attention/cpu/tile.h"
-#include "attention/problem.h"
+#include "attention/cpu/storage.h"
 
 namespace flashgpt::attention::cpu {
 
@@ -17,33 +19,59 @@ template <int W> constexpr Index packed_stride(Index columns) {
 }
 
 // Rows of one head lie a page or more apart, where no hardware prefetcher follows.
-inline void prefetch_row(const float* row, Index columns) {
-  for (Index c = 0; c < columns; c += 16) __builtin_prefetch(row + c);
+inline void prefetch_row(const char* row, Index bytes) {
+  for (Index c = 0; c < bytes; c += 64) __builtin_prefetch(row + c);
 }
 inline constexpr Index kAhead = 16;  // rows, inside a copy
 
-// dst[row][0, stride) = src row, zeros behind its columns; rows from `rows` to `padded` are zeros.
-template <int W> [[gnu::always_inline]] inline void pack_rows(float* dst, Index stride, const float* src, Index src_row, Index columns,
-                                                              Index rows, Index padded) {
-  for (Index i = 0; i < padded; ++i) {
-    float* d = dst + i * stride;
-    Index c = 0;
-    if (i < rows) {
-      const float* s = src + i * src_row;
-      if (i + kAhead < rows) prefetch_row(s + kAhead * src_row, columns);
-      for (; c + W <= columns; c += W) store<W>(d + c, load<W>(s + c));
-      for (; c < columns; ++c) d[c] = s[c];
+// The queries of a head of keys, as rows.
+struct QueryRows {
+  Stored view;
+  Index sequence, first, head, group;  // first: view row of the sequence's first query; head: first of the group
+  char* operator()(Index r) const { return view.at(sequence, first + r / group, head + r % group); }
+};
+
+// x - x is 0 for a finite x, else NaN: or-ed over many, zero says that all were finite.
+template <int W> struct FiniteCheck {
+  I<W> bits{};
+  [[gnu::always_inline]] void see(const F<W>& x) { bits |= reinterpret_cast<I<W>>(x - x); }
+  [[gnu::always_inline]] bool finite() const { return !any<W>(bits); }
+};
+
+// dst[row][0, stride) = src row, zeros behind its columns; rows from `rows` to `padded` are zeros. *finite is cleared, never set.
+template <class T> struct PackRows {
+  template <int W> [[gnu::always_inline]] static void run(float* dst, Index stride, const char* src, Index src_row, Index columns,
+                                                          Index rows, Index padded, bool* finite) {
+    FiniteCheck<W> check;
+    for (Index i = 0; i < padded; ++i) {
+      float* d = dst + i * stride;
+      Index c = 0;
+      if (i < rows) {
+        const T* s = reinterpret_cast<const T*>(src + i * src_row);
+        if (i + kAhead < rows) prefetch_row(src + (i + kAhead) * src_row, columns * static_cast<Index>(sizeof(T)));
+        for (; c + W <= columns; c += W) {
+          const F<W> x = load_as<W>(s + c);
+          check.see(x);
+          store<W>(d + c, x);
+        }
+        for (; c < columns; ++c) {
+          const float x = d[c] = static_cast<float>(s[c]);
+          if (x - x != 0.0f) *finite = false;
+        }
+      }
+      for (; c < stride; ++c) d[c] = 0.0f;
     }
-    for (; c < stride; ++c) d[c] = 0.0f;
+    if (!check.finite()) *finite = false;
+  }
+};
+template <int W> [[gnu::always_inline]] inline void pack_rows(float* dst, Index stride, const char* src, Index src_row, Dtype dtype,
+                                                              Index columns, Index rows, Index padded, bool& finite) {
+  switch (dtype) {
+    case Dtype::kBF16: return Outlined<W>::template call<PackRows<Bf16>>(dst, stride, src, src_row, columns, rows, padded, &finite);
+    case Dtype::kF16: return Outlined<W>::template call<PackRows<Fp16>>(dst, stride, src, src_row, columns, rows, padded, &finite);
+    default: return Outlined<W>::template call<PackRows<float>>(dst, stride, src, src_row, columns, rows, padded, &finite);
   }
 }
-
-// The queries of a head of keys, as rows.
-template <class T> struct QueryRows {
-  View<T> view;
-  Index sequence, first, head, group;  // first: view row of the sequence's first query; head: first of the group
-  T* operator()(Index r) const { return view.at(sequence, first + r / group, head + r % group); }
-};
 
 // W rows of W floats, transposed in registers: at each step s, lanes whose bit s differs from their row's change places with row + s.
 template <int W, int Step> [[gnu::always_inline]] inline void exchange(F<W>& a, F<W>& b) {
@@ -64,51 +92,119 @@ template <int W, int Step = 1> [[gnu::always_inline]] inline void transpose(F<W>
 }
 
 // dst[column][lane] = factor * row(first + lane)[column]; lanes from `rows` on are zeros.
-template <int W, class Row>
-[[gnu::always_inline]] inline void pack_lanes(float* dst, const Row& row, Index first, Index rows, Index columns, float factor) {
-  constexpr int kLanes = kGroup<W>;
-  for (Index lane0 = 0; lane0 < kLanes; lane0 += W) {
-    const float* s[W];
-    for (Index i = 0; i < W; ++i) s[i] = lane0 + i < rows ? row(first + lane0 + i) : nullptr;
-    Index c = 0;
-    for (; c + W <= columns; c += W) {
-      F<W> x[W];
+template <class T> struct PackLanes {
+  template <int W>
+  [[gnu::always_inline]] static void run(float* dst, const QueryRows* row, Index first, Index rows, Index columns, float factor) {
+    constexpr int kLanes = kGroup<W>;
+    for (Index lane0 = 0; lane0 < kLanes; lane0 += W) {
+      const T* s[W];
+      for (Index i = 0; i < W; ++i) s[i] = lane0 + i < rows ? reinterpret_cast<const T*>((*row)(first + lane0 + i)) : nullptr;
+      Index c = 0;
+      for (; c + W <= columns; c += W) {
+        F<W> x[W];
 #pragma GCC unroll 16
-      for (int i = 0; i < W; ++i) x[i] = s[i] ? load<W>(s[i] + c) : F<W>{};
-      transpose<W>(x);
+        for (int i = 0; i < W; ++i) x[i] = s[i] ? load_as<W>(s[i] + c) : F<W>{};
+        transpose<W>(x);
 #pragma GCC unroll 16
-      for (int i = 0; i < W; ++i) store<W>(dst + (c + i) * kLanes + lane0, x[i] * splat<W>(factor));
+        for (int i = 0; i < W; ++i) store<W>(dst + (c + i) * kLanes + lane0, x[i] * splat<W>(factor));
+      }
+      for (; c < columns; ++c)
+        for (Index i = 0; i < W; ++i) dst[c * kLanes + lane0 + i] = s[i] ? factor * static_cast<float>(s[i][c]) : 0.0f;
     }
-    for (; c < columns; ++c)
-      for (Index i = 0; i < W; ++i) dst[c * kLanes + lane0 + i] = s[i] ? factor * s[i][c] : 0.0f;
+  }
+};
+template <int W>
+[[gnu::always_inline]] inline void pack_lanes(float* dst, const QueryRows& row, Index first, Index rows, Index columns, float factor) {
+  switch (row.view.dtype) {
+    case Dtype::kBF16: return Outlined<W>::template call<PackLanes<Bf16>>(dst, &row, first, rows, columns, factor);
+    case Dtype::kF16: return Outlined<W>::template call<PackLanes<Fp16>>(dst, &row, first, rows, columns, factor);
+    default: return Outlined<W>::template call<PackLanes<float>>(dst, &row, first, rows, columns, factor);
   }
 }
 
 // row(first + lane)[column] = factor[lane] * src[column][lane] for lanes below `rows`; added to what is there if `add`.
-template <int W, class Row> [[gnu::always_inline]] inline void unpack_lanes(const Row& row, Index first, Index rows, const float* src,
-                                                                            Index columns, const float* factor, bool add) {
-  constexpr int kLanes = kGroup<W>;
-  for (Index lane0 = 0; lane0 < rows; lane0 += W) {
-    const Index n = std::min<Index>(W, rows - lane0);
-    Index c = 0;
-    for (; c + W <= columns; c += W) {
-      F<W> x[W];
+template <class T> struct UnpackLanes {
+  template <int W> [[gnu::always_inline]] static void run(const QueryRows* row, Index first, Index rows, const float* src, Index columns,
+                                                          const float* factor, bool add) {
+    constexpr int kLanes = kGroup<W>;
+    for (Index lane0 = 0; lane0 < rows; lane0 += W) {
+      const Index n = std::min<Index>(W, rows - lane0);
+      T* to[W] = {};
+      for (Index i = 0; i < n; ++i) to[i] = reinterpret_cast<T*>((*row)(first + lane0 + i));
+      Index c = 0;
+      for (; c + W <= columns; c += W) {
+        F<W> x[W];
 #pragma GCC unroll 16
-      for (int i = 0; i < W; ++i) x[i] = load<W>(src + (c + i) * kLanes + lane0) * load<W>(factor + lane0);
-      transpose<W>(x);
+        for (int i = 0; i < W; ++i) x[i] = load<W>(src + (c + i) * kLanes + lane0) * load<W>(factor + lane0);
+        transpose<W>(x);
 #pragma GCC unroll 16
-      for (int i = 0; i < W; ++i) {
-        if (i >= n) continue;
-        float* d = row(first + lane0 + i) + c;
-        store<W>(d, add ? load<W>(d) + x[i] : x[i]);
+        for (int i = 0; i < W; ++i) {
+          if (i >= n) continue;
+          store_as<W>(to[i] + c, add ? load_as<W>(to[i] + c) + x[i] : x[i]);
+        }
       }
+      for (; c < columns; ++c)
+        for (Index i = 0; i < n; ++i) {
+          const float x = factor[lane0 + i] * src[c * kLanes + lane0 + i];
+          to[i][c] = T(add ? static_cast<float>(to[i][c]) + x : x);
+        }
     }
-    for (; c < columns; ++c)
-      for (Index i = 0; i < n; ++i) {
-        float* d = row(first + lane0 + i) + c;
-        const float x = factor[lane0 + i] * src[c * kLanes + lane0 + i];
-        *d = add ? *d + x : x;
-      }
+  }
+};
+template <int W> [[gnu::always_inline]] inline void unpack_lanes(const QueryRows& row, Index first, Index rows, const float* src,
+                                                                 Index columns, const float* factor, bool add) {
+  switch (row.view.dtype) {
+    case Dtype::kBF16: return Outlined<W>::template call<UnpackLanes<Bf16>>(&row, first, rows, src, columns, factor, add);
+    case Dtype::kF16: return Outlined<W>::template call<UnpackLanes<Fp16>>(&row, first, rows, src, columns, factor, add);
+    default: return Outlined<W>::template call<UnpackLanes<float>>(&row, first, rows, src, columns, factor, add);
+  }
+}
+
+// to[0, columns) = factor * from, in the type of the tensor.
+template <class T> struct StoreRow {
+  template <int W> [[gnu::always_inline]] static void run(char* to, const float* from, Index columns, float factor) {
+    T* t = reinterpret_cast<T*>(to);
+    Index c = 0;
+    for (; c + W <= columns; c += W) store_as<W>(t + c, splat<W>(factor) * load<W>(from + c));
+    for (; c < columns; ++c) t[c] = T(factor * from[c]);
+  }
+};
+template <int W> [[gnu::always_inline]] inline void store_row(char* to, Dtype dtype, const float* from, Index columns, float factor) {
+  switch (dtype) {
+    case Dtype::kBF16: return Outlined<W>::template call<StoreRow<Bf16>>(to, from, columns, factor);
+    case Dtype::kF16: return Outlined<W>::template call<StoreRow<Fp16>>(to, from, columns, factor);
+    default: return Outlined<W>::template call<StoreRow<float>>(to, from, columns, factor);
+  }
+}
+
+// Sum of x[i] * y[i] in eight parts, whatever the instruction set; y in the type of its tensor.
+template <class T> float dot_as(const float* x, const char* y, Index n) {
+  const T* t = reinterpret_cast<const T*>(y);
+  float part[8] = {};
+  Index c = 0;
+  for (; c + 8 <= n; c += 8)
+    for (int i = 0; i < 8; ++i) part[i] += x[c + i] * static_cast<float>(t[c + i]);
+  for (; c < n; ++c) part[c % 8] += x[c] * static_cast<float>(t[c]);
+  return ((part[0] + part[4]) + (part[1] + part[5])) + ((part[2] + part[6]) + (part[3] + part[7]));
+}
+// Both in the types of their tensors, summed in double.
+inline double dot(const char* x, Dtype x_dtype, const char* y, Dtype y_dtype, Index n) {
+  auto at = [](const char* p, Dtype dtype, Index i) {
+    switch (dtype) {
+      case Dtype::kBF16: return static_cast<float>(reinterpret_cast<const Bf16*>(p)[i]);
+      case Dtype::kF16: return static_cast<float>(reinterpret_cast<const Fp16*>(p)[i]);
+      default: return reinterpret_cast<const float*>(p)[i];
+    }
+  };
+  double sum = 0;
+  for (Index c = 0; c < n; ++c) sum += static_cast<double>(at(x, x_dtype, c)) * static_cast<double>(at(y, y_dtype, c));
+  return sum;
+}
+inline float dot(const float* x, const char* y, Dtype dtype, Index n) {
+  switch (dtype) {
+    case Dtype::kBF16: return dot_as<Bf16>(x, y, n);
+    case Dtype::kF16: return dot_as<Fp16>(x, y, n);
+    default: return dot_as<float>(x, y, n);
   }
 }
 
