@@ -269,7 +269,7 @@ template <class T> void expect_gaps(const std::string& what, const Tensor& t) {
 }
 
 template <class T = float>
-void expect_matches_reference(const Case& c, ThreadPool& pool, Implementation implementation, unsigned seed = 1) {
+void expect_matches_reference(const Case& c, ThreadPool& pool, Implementation implementation, unsigned seed = 1, bool backward = true) {
   SCOPED_TRACE(c.name);
   Ops<T> got;
   Ops<double> want;
@@ -277,11 +277,12 @@ void expect_matches_reference(const Case& c, ThreadPool& pool, Implementation im
   build(c, seed, want);
   got.forward.implementation = got.backward.implementation = implementation;
   reference_forward(want.forward);
-  reference_backward(want.backward);
   launch_guarded(pool, got.forward);
-  launch_guarded(pool, got.backward);
   expect_near("o", got.forward.o, want.forward.o, c.tolerance);
   expect_near("lse", got.forward.lse, want.forward.lse, c.tolerance);
+  if (!backward) return expect_gaps<T>("o", got.forward.o);
+  reference_backward(want.backward);
+  launch_guarded(pool, got.backward);
   expect_near("dq", got.backward.dq, want.backward.dq, 2 * c.tolerance, 1.0);
   expect_near("dk", got.backward.dk, want.backward.dk, 2 * c.tolerance, 1.0);
   expect_near("dv", got.backward.dv, want.backward.dv, 2 * c.tolerance, 1.0);

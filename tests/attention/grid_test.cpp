@@ -249,6 +249,23 @@ TEST(AttentionGrid, StandardMatchesReference) {
   for (const Case& c : features()) expect_matches_reference(c, pool, Implementation::kStandard);
 }
 
+// In 16 bits on a GPU: storage rounds to 2^-9 (bf16) or 2^-12 of a value, and so do the weights that the second product reads.
+template <class T> void expect_16_bits_match_reference(double tolerance, std::vector<Case> cases) {
+  if (!flashgpt::testing::on_gpu()) GTEST_SKIP() << "needs a GPU";
+  ThreadPool pool(2, false);
+  for (Case& c : cases) {
+    c.spec.dtype = DtypeOf<T>::value;
+    c.tolerance = tolerance;
+    expect_matches_reference<T>(c, pool, Implementation::kFlash, 1, false);
+  }
+}
+
+TEST(AttentionGrid, Bf16OnGpuOverHeadDims) { expect_16_bits_match_reference<Bf16>(4e-3, head_dims()); }
+TEST(AttentionGrid, Bf16OnGpuOverLengths) { expect_16_bits_match_reference<Bf16>(4e-3, lengths()); }
+TEST(AttentionGrid, Bf16OnGpuWithFeatures) { expect_16_bits_match_reference<Bf16>(4e-3, features()); }
+TEST(AttentionGrid, Fp16OnGpuOverHeadDims) { expect_16_bits_match_reference<Fp16>(6e-4, head_dims()); }
+TEST(AttentionGrid, Fp16OnGpuWithFeatures) { expect_16_bits_match_reference<Fp16>(6e-4, features()); }
+
 TEST(AttentionGrid, EveryInstructionSetMatchesReference) {
   ThreadPool pool(2, false);
   for (Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512}) {

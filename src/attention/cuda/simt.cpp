@@ -1,29 +1,26 @@
 // The fp32 attention kernels, host side.
 #include "attention/cuda/arguments.h"
+#include "attention/cuda/implementations.h"
 #include "attention/problem.h"
 #include "core/cuda/call.h"
 
-namespace flashgpt::attention {
+namespace flashgpt::attention::simt {
 namespace {
 
 using cuda::blocks_for;
 
 constexpr const char* kFile = "attention/cuda/simt.cuh";
 
-simt::Rows rows(const Tensor& t, bool varlen) {
+Rows rows(const Tensor& t, bool varlen) {
   const View<float> v = rows_view<float>(t, varlen);
   return {v.data, v.sequence, v.row, v.head};
 }
-simt::Rows lse_rows(const Tensor& t, bool varlen) {
+Rows lse_rows(const Tensor& t, bool varlen) {
   const View<float> v = lse_view<float>(t, varlen);
   return {v.data, v.sequence, v.row, v.head};
 }
 
-constexpr Abilities kAble{.backend = "attention in fp32 on a GPU"};
-
-template <class Op> simt::Arguments arguments_of(const Op& op, const Problem& p) {
-  require(p.head_dim <= 256 && p.v_head_dim <= 256, Op::kName, ": head_dim = ", std::max(p.head_dim, p.v_head_dim),
-          ", expected at most 256 on a GPU");
+template <class Op> Arguments arguments_of(const Op& op, const Problem& p) {
   return {.q = rows(op.q, p.varlen),
           .k = rows(op.k, p.varlen),
           .v = rows(op.v, p.varlen),
@@ -70,35 +67,16 @@ int padded_dim(const Problem& p) {
 }
 
 // `tiles` and `scores`: how many of each lie in shared memory.
-void call(CudaStream s, const char* name, int dim, int block, Index grid, int tiles, int scores, const simt::Arguments& a) {
+void call(CudaStream s, const char* name, int dim, int block, Index grid, int tiles, int scores, const Arguments& a) {
   if (grid == 0) return;
   const cuda::Kernel& k = cuda::kernel({.file = kFile,
                                         .expression = cat("flashgpt::attention::simt::", name, "<", dim, ", ", block, ">"),
                                         .arch = cuda::arch_of(s.capability),
                                         .options = {}});
-  cuda::launch(k,
-               {.grid = static_cast<unsigned>(grid),
-                .block = simt::kThreads,
-                .shared_bytes = simt::shared_bytes(dim, block, tiles, scores),
-                .stream = s.stream},
-               a);
-}
-
-// Memory of a list of tiles.
-std::size_t list_bytes(Index total, Index batch, int block) {
-  return static_cast<std::size_t>(1 + 2 * simt::most_tiles(total, batch, block)) * sizeof(std::int32_t);
-}
-
-void list_tiles(CudaStream s, int* out, const std::int32_t* cu, Index batch, int block) {
-  cuda::call(s, kFile, "flashgpt::attention::simt::list_tiles", 1,
-             simt::ListArguments{.out = out, .cu = cu, .batch = batch, .block = block}, simt::kListThreads);
-}
-
-// Blocks for tiles of a dense batch, or of a varlen one, whose number only the GPU knows: a few for each multiprocessor.
-Index grid_of(CudaStream s, const Problem& p, Index longest, Index heads, int block) {
-  if (!p.varlen) return blocks_for(longest, block) * heads * p.batch;
-  const Index total = longest == 0 ? 0 : simt::most_tiles(p.total_q + p.total_k, p.batch, block) * heads;
-  return std::min<Index>(total, s.multiprocessors * 8);
+  cuda::launch(
+      k,
+      {.grid = static_cast<unsigned>(grid), .block = kThreads, .shared_bytes = shared_bytes(dim, block, tiles, scores), .stream = s.stream},
+      a);
 }
 
 struct TileShape {
@@ -107,24 +85,44 @@ struct TileShape {
 TileShape forward_shape(const Problem& p) { return {padded_dim(p), padded_dim(p) <= 128 ? 64 : 32}; }
 TileShape backward_shape(const Problem& p) { return {padded_dim(p), padded_dim(p) <= 128 ? 32 : 16}; }
 
-void clear_tail(CudaStream s, const simt::Rows& r, const simt::Rows& lse, const std::int32_t* cu, Index total, Index batch, Index heads,
+void clear_tail(CudaStream s, const Rows& r, const Rows& lse, const std::int32_t* cu, Index total, Index batch, Index heads,
                 Index columns) {
   cuda::call(s, kFile, "flashgpt::attention::simt::clear_tail", static_cast<unsigned>(total),
-             simt::TailArguments{.rows = r, .lse = lse, .cu = cu, .batch = batch, .heads = heads, .columns = columns}, 64);
+             TailArguments{.rows = r, .lse = lse, .cu = cu, .batch = batch, .heads = heads, .columns = columns}, 64);
+}
+
+bool carries_spec(const AttentionSpec& s) {
+  return s.dtype == Dtype::kF32 && s.dropout == 0 && !s.sink && !s.block_mask && s.head_dim <= 256 && s.v_head_dim <= 256;
 }
 
 }  // namespace
 
-std::size_t cuda_scratch_bytes(const Target&, const Forward& op) {
-  require_able(Forward::kName, op.spec, kAble);
+std::size_t list_bytes(Index total, Index batch, int block) {
+  return static_cast<std::size_t>(1 + 2 * most_tiles(total, batch, block)) * sizeof(std::int32_t);
+}
+
+void list_tiles(CudaStream s, int* out, const std::int32_t* cu, Index batch, int block) {
+  cuda::call(s, kFile, "flashgpt::attention::simt::list_tiles", 1, ListArguments{.out = out, .cu = cu, .batch = batch, .block = block},
+             simt::kListThreads);
+}
+
+Index grid_of(CudaStream s, const Problem& p, Index longest, Index heads, int block) {
+  if (!p.varlen) return blocks_for(longest, block) * heads * p.batch;
+  const Index total = longest == 0 ? 0 : most_tiles(p.total_q + p.total_k, p.batch, block) * heads;
+  return std::min<Index>(total, s.multiprocessors * 8);
+}
+
+bool carries(int, const Forward& op) { return carries_spec(op.spec); }
+bool carries(int, const Backward& op) { return carries_spec(op.spec); }
+
+std::size_t scratch_bytes(const Target&, const Forward& op) {
   const Problem p = problem_of(op);
   return p.varlen ? list_bytes(p.total_q, p.batch, forward_shape(p).block) : 0;
 }
 
 void launch(CudaStream s, const Forward& op, Scratch scratch) {
-  require_able(Forward::kName, op.spec, kAble);
   const Problem p = problem_of(op);
-  simt::Arguments a = arguments_of(op, p);
+  Arguments a = arguments_of(op, p);
   const auto [dim, block] = forward_shape(p);
   if (p.varlen) {
     list_tiles(s, static_cast<int*>(scratch.data), a.cu_q, p.batch, block);
@@ -147,17 +145,15 @@ BackwardScratch backward_scratch(const Problem& p) {
 
 }  // namespace
 
-std::size_t cuda_scratch_bytes(const Target&, const Backward& op) {
-  require_able(Backward::kName, op.spec, kAble);
+std::size_t scratch_bytes(const Target&, const Backward& op) {
   const BackwardScratch m = backward_scratch(problem_of(op));
   return m.delta + m.q_tiles + m.k_tiles;
 }
 
 void launch(CudaStream s, const Backward& op, Scratch scratch) {
-  require_able(Backward::kName, op.spec, kAble);
   const Problem p = problem_of(op);
   const BackwardScratch m = backward_scratch(p);
-  simt::Arguments a = arguments_of(op, p);
+  Arguments a = arguments_of(op, p);
   a.dout = rows(op.dout, p.varlen);
   a.dq = rows(op.dq, p.varlen);
   a.dk = rows(op.dk, p.varlen);
@@ -173,7 +169,7 @@ void launch(CudaStream s, const Backward& op, Scratch scratch) {
     a.q_tiles = q_tiles;
     a.k_tiles = k_tiles;
   }
-  cuda::call(s, kFile, "flashgpt::attention::simt::row_delta", blocks_for(p.total_q * p.heads, simt::kThreads / 32), a, simt::kThreads);
+  cuda::call(s, kFile, "flashgpt::attention::simt::row_delta", blocks_for(p.total_q * p.heads, kThreads / 32), a, kThreads);
   call(s, "backward_keys", dim, block, grid_of(s, p, p.max_k, p.kv_heads, block), 4, 1, a);
   call(s, "backward_queries", dim, block, grid_of(s, p, p.max_q, p.heads, block), 4, 1, a);
   if (p.varlen) {
@@ -183,4 +179,4 @@ void launch(CudaStream s, const Backward& op, Scratch scratch) {
   }
 }
 
-}  // namespace flashgpt::attention
+}  // namespace flashgpt::attention::simt

@@ -1,0 +1,92 @@
+// device: shared
+// The 16-bit attention kernels for any GPU from Ampere on: variants, shapes of tiles, and what a kernel is handed.
+#pragma once
+#include "attention/score.h"
+
+namespace flashgpt::attention::sm80 {
+
+// One variant. A kernel holds no code of a feature that is off here.
+struct Variant {
+  int dim = 64, v_dim = 64;  // head dims, rounded up to 32, 64, 96, 128, 192, 256
+  bool half = false;         // fp16 instead of bf16
+  bool small = false;        // GPUs with 99 KB of shared memory a block
+  bool left = false;         // the window has a left side
+  bool alibi = false, softcap = false;
+  bool whole = true;  // rows start at multiples of 16 bytes and head dims are multiples of 8
+  bool wide = false;  // o in fp32
+};
+
+constexpr int larger(int a, int b) { return a > b ? a : b; }
+constexpr int smaller(int a, int b) { return a < b ? a : b; }
+
+// Bytes of a tile of 16-bit rows in blocks of 64 columns (core/tile/smem.cuh).
+constexpr int tile_bytes_of(int rows, int columns) { return (columns + 63) / 64 * rows * 128; }
+constexpr int kAlignment = 128;  // of a tile; shared memory has this much room more
+
+struct Shape {
+  int rows;    // queries of a tile
+  int keys;    // of a tile
+  int warps;   // of a block
+  int blocks;  // at least, on a multiprocessor: what the registers of a thread are bounded by
+};
+// A warp has rows / warps queries: 32 where the sums fit in registers, since each fragment of K and V then serves two products.
+constexpr Shape forward_shape(const Variant& v) {
+  const int d = larger(v.dim, v.v_dim);
+  const bool plain = !v.alibi && !v.softcap && !v.left;
+  if (d <= 64) return {128, plain ? 128 : 64, 4, 2};
+  if (d <= 128) return {128, 64, 4, 2};
+  if (d == 256 && v.small) return {64, 64, 4, 1};
+  return {128, 64, 8, 1};
+}
+constexpr int forward_shared(const Variant& v) {
+  const Shape s = forward_shape(v);
+  return kAlignment + tile_bytes_of(s.rows, larger(v.dim, v.v_dim)) + tile_bytes_of(s.keys, v.dim) + tile_bytes_of(s.keys, v.v_dim);
+}
+
+// By (sequence, row, head, column); strides in elements, columns are contiguous. Varlen: sequence stride 0.
+template <class T> struct View {
+  T* data;
+  Int64 sequence, row, head;
+  FLASHGPT_HD T* at(Int64 b, Int64 i, Int64 h) const { return data + b * sequence + i * row + h * head; }
+};
+using Rows = View<unsigned short>;
+using Column = View<float>;  // a number a row
+
+struct Arguments {
+  Rows q, k, v, o;
+  View<float> wide_o;  // instead of o
+  Column lse;
+  const int *cu_q, *cu_k, *used_q, *used_k;
+  const float* slopes;
+  Int64 slopes_batch_stride, slopes_first;
+  Int64 total_heads, head_offset;  // for the paper's slopes, where none are given
+  int batch, max_q, max_k;
+  int heads, kv_heads, group, head_dim, v_head_dim;
+  bool varlen;
+  const int *q_tiles, *k_tiles;  // varlen: lists of the tiles that there are; dense: null
+  int left, right;               // of the mask; negative: no limit
+  int section;                   // heads whose keys and values fit the L2 cache together
+  float scale;                   // of q k; with softcap: scale / softcap
+  float softcap;
+};
+
+// Order of the work of a dense batch: heads in sections; inside a section tile by tile, neighbours in different heads. `heads`: of all
+// sequences.
+struct Work {
+  int tile, head;
+};
+FLASHGPT_HD constexpr Work work_of(int index, int tiles, int heads, int section) {
+  const int done = index / (section * tiles) * section, inside = index - done * tiles,
+            width = section < heads - done ? section : heads - done;
+  return {inside / width, done + inside % width};
+}
+
+struct TailArguments {  // rows behind the last sequence of a varlen batch
+  Rows rows;
+  View<float> wide;
+  Column lse;  // these may have no data
+  const int* cu;
+  Int64 batch, heads, columns;
+};
+
+}  // namespace flashgpt::attention::sm80
