@@ -1,7 +1,6 @@
 // Which kernels of the Hopper backward run, over which grids, with which workspace.
 #include "attention/sm90/backward.h"
 
-#include "core/cuda/tensor_map.h"
 #include "flashgpt/error.h"
 
 namespace flashgpt::attention::sm90 {
@@ -55,14 +54,6 @@ Keys keys_of(const BackwardCall& c) {
   return k;
 }
 
-void check_rows(const char* name, const Rows& r, const Rows& like) {
-  require(r.batch == like.batch && r.length == like.length && r.heads == like.heads && r.columns == like.columns, name, " is [", r.batch,
-          ", ", r.length, ", ", r.heads, ", ", r.columns, "], expected [", like.batch, ", ", like.length, ", ", like.heads, ", ",
-          like.columns, "]");
-  require(r.strides.sequence % 8 == 0 && r.strides.row % 8 == 0 && r.strides.head % 8 == 0, name, " has strides ", r.strides.sequence, ", ",
-          r.strides.row, ", ", r.strides.head, " elements, expected multiples of 8");
-  require(reinterpret_cast<std::uintptr_t>(r.data) % 16 == 0, name, " is not aligned to 16 bytes");
-}
 void check_call(const BackwardCall& c) {
   require(c.q.columns == 64 || c.q.columns == 128 || c.q.columns == 256, "head_dim = ", c.q.columns, ", expected 64, 128 or 256");
   require(c.dtype == Dtype::kBF16 || c.dtype == Dtype::kF16, "dtype = ", name_of(c.dtype), ", expected bf16 or fp16");
@@ -73,20 +64,6 @@ void check_call(const BackwardCall& c) {
   for (const auto& [name, r] : {std::pair{"q", &c.q}, {"o", &c.o}, {"dout", &c.dout}, {"dq", &c.dq}}) check_rows(name, *r, c.q);
   for (const auto& [name, r] : {std::pair{"k", &c.k}, {"v", &c.v}, {"dk", &c.dk}, {"dv", &c.dv}}) check_rows(name, *r, c.k);
   require(c.scale > 0, "scale = ", c.scale, ", expected a positive number");
-}
-
-cuda::TensorMapBytes map(const BackwardCall& c, const Rows& r, int box_rows) {
-  const auto bytes = [](long long elements) { return static_cast<std::uint64_t>(elements) * 2; };
-  cuda::TensorMapSpec s{.data = r.data, .dtype = c.dtype, .rank = 4};
-  const int dims[] = {r.columns, r.length, r.heads, r.batch};
-  for (int i = 0; i < 4; ++i) s.dims[i] = static_cast<std::uint64_t>(dims[i]);
-  s.strides[0] = bytes(r.strides.row);
-  s.strides[1] = bytes(r.strides.head);
-  s.strides[2] = bytes(r.strides.sequence);
-  s.box[0] = 64;
-  s.box[1] = static_cast<unsigned>(box_rows);
-  s.box[2] = s.box[3] = 1;
-  return cuda::tensor_map(s);
 }
 
 // No queries or no keys: the gradients of the other side are zero.
@@ -166,8 +143,9 @@ void backward(CUstream stream, const BackwardCall& c) {
 
   const Keys k = keys_of(c);
   const cuda::Kernel &prepare = cuda::kernel(k.prepare), &keys = cuda::kernel(k.keys), &last = cuda::kernel(k.last);
-  const auto map_q = map(c, c.q, kQueryRows), map_dout = map(c, c.dout, kQueryRows), map_k = map(c, c.k, key_rows),
-             map_v = map(c, c.v, key_rows), map_dk = map(c, c.dk, 64), map_dv = map(c, c.dv, 64);
+  const auto map_q = map_of(c.q, c.dtype, kQueryRows), map_dout = map_of(c.dout, c.dtype, kQueryRows),
+             map_k = map_of(c.k, c.dtype, key_rows), map_v = map_of(c.v, c.dtype, key_rows), map_dk = map_of(c.dk, c.dtype, 64),
+             map_dv = map_of(c.dv, c.dtype, 64);
   const int shared = head_dim == 256 ? wide_layout().total : stores ? stored_layout().total : backward_layout(head_dim).total;
   const unsigned tiles = static_cast<unsigned>(all_kv_heads * group * a.query_tiles);
   const auto how = [&](int grid, int threads, int bytes, bool overlap) {
@@ -179,7 +157,7 @@ void backward(CUstream stream, const BackwardCall& c) {
     cuda::launch(last, how(static_cast<int>(tiles), kRowThreads, 0, true), rows);
     return;
   }
-  const auto map_dq = map(c, c.dq, kQueryRows), map_k64 = map(c, c.k, 64);
+  const auto map_dq = map_of(c.dq, c.dtype, kQueryRows), map_k64 = map_of(c.k, c.dtype, 64);
   const int together = heads_together(c, c.workspace_bytes - stats_bytes(c)),
             product_blocks = ceil_div(a.query_tiles, kProductTiles) * group;
   for (int first = 0; first < all_kv_heads; first += together) {

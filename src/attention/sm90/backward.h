@@ -7,22 +7,13 @@
 // Full and causal (bottom-right) masks, any lengths, bf16 and fp16, grouped heads. The others of AttentionSpec's features are not here.
 #pragma once
 #include <cstddef>
-#include <string>
 #include <vector>
 
 #include "attention/sm90/backward_config.h"
+#include "attention/sm90/rows.h"
 #include "core/cuda/kernels.h"
-#include "flashgpt/dtype.h"
 
 namespace flashgpt::attention::sm90 {
-
-// A tensor [batch][length][heads][columns] of 16-bit elements in device memory; strides in elements, multiples of 8; columns contiguous,
-// data aligned to 16 bytes.
-struct Rows {
-  void* data = nullptr;
-  int batch = 0, length = 0, heads = 0, columns = 0;
-  RowStrides strides{};
-};
 
 struct BackwardCall {
   Rows q, k, v, o, dout;       // in

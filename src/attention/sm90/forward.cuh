@@ -1,0 +1,266 @@
+// Attention forward on Hopper. A block of threads owns the whole SM and takes tiles of queries in turn. One warp loads; each of the other
+// warpgroups computes 64 queries:
+//
+//   S = Q K^T              both from shared memory
+//   P = 2^(S c - m)        softmax.cuh
+//   O += P V               P straight from registers
+//
+// S of a block of keys is computed beside P V of the block before, so the tensor cores work while P of one warpgroup is made. In the blocks
+// without a mask the warpgroups take turns in issuing their products (named barriers), which keeps one's softmax beside another's products.
+// K and V arrive in rings of their own, in the order K0 Q K1 V0 K2 V1 ...
+#pragma once
+#include "attention/sm90/forward_config.h"
+#include "attention/sm90/softmax.cuh"
+#include "core/tile/tma.cuh"
+
+namespace flashgpt::attention::sm90 {
+
+constexpr int kBarrierTurn = 1, kBarrierStore = 5;  // named barriers, one a warpgroup
+
+// Full: a copy has landed. Empty: every warp that computes has read.
+struct ForwardBarriers {
+  uint32_t full_q, empty_q, full_k, empty_k, full_v, empty_v;
+  DEVICE ForwardBarriers(uint32_t at, int stages)
+      : full_q(at),
+        empty_q(at + 8),
+        full_k(at + 16),
+        empty_k(full_k + 8 * stages),
+        full_v(empty_k + 8 * stages),
+        empty_v(full_v + 8 * stages) {}
+  DEVICE void init(int stages, int warps) const {
+    mbar_init(full_q, 1);
+    mbar_init(empty_q, warps);
+    for (int s = 0; s < stages; ++s) {
+      mbar_init(full_k + 8 * s, 1);
+      mbar_init(full_v + 8 * s, 1);
+      mbar_init(empty_k + 8 * s, warps);
+      mbar_init(empty_v + 8 * s, warps);
+    }
+    mbar_init_fence();
+  }
+};
+
+// Columns of S behind a row's last key, relative to this thread's first column, become -inf.
+template <int H> DEVICE void hide_after(float (&s)[H], int last_upper, int last_lower) {
+#pragma unroll
+  for (int j = 0; j < H / 4; ++j)
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      if (8 * j + e > last_upper) s[4 * j + e] = -infinity();
+      if (8 * j + e > last_lower) s[4 * j + 2 + e] = -infinity();
+    }
+}
+
+template <ForwardConfig C> __global__ void __launch_bounds__((C.warpgroups + 1) * kWarpGroup, 1)
+    attention_forward(const __grid_constant__ CUtensorMap map_q, const __grid_constant__ CUtensorMap map_k,
+                      const __grid_constant__ CUtensorMap map_v, const __grid_constant__ CUtensorMap map_o,
+                      const __grid_constant__ ForwardArgs a) {
+  using E = Element<C.half>;
+  constexpr ForwardLayout L = forward_layout(C);
+  constexpr int D = C.head_dim, N = C.keys, kGroups = C.warpgroups, kRows = kGroups * kGroupRows, kPieces = D / kSwizzleColumns;
+  extern __shared__ uint8_t raw[];
+  const uint32_t sm = align_up(smem_address(raw), 1024);
+  const ForwardBarriers bars(sm + L.barriers, L.stages);
+  const int wg = warpgroup_index();
+  if (threadIdx.x == 0) bars.init(L.stages, 4 * kGroups);
+  __syncthreads();
+  launch_dependents();
+  wait_for_previous_kernel();
+  const int group = a.heads / a.kv_heads;
+
+  if (wg == kGroups) {
+    registers_down<kGroups == 3 ? 32 : 24>();
+    if (threadIdx.x != kGroups * kWarpGroup) return;
+    prefetch_map(&map_q);
+    prefetch_map(&map_k);
+    prefetch_map(&map_v);
+    Ring<L.stages> ring_k, ring_v;
+    Ring<1> ring_q;
+    for (int round = 0; round * static_cast<int>(gridDim.x) < a.items; ++round) {
+      const int index = forward_index(round, blockIdx.x, gridDim.x);
+      if (index >= a.items) continue;
+      const ForwardItem item = forward_item(index, a.tiles, a.items / a.tiles, a.section, C.causal);
+      const int sequence = item.head / a.heads, head = item.head % a.heads, kv_head = head / group, first_query = item.tile * kRows;
+      const int blocks = blocks_until(C.causal, first_query + kRows - 1, a.sq, a.sk, N);
+      auto load = [&](Ring<L.stages>& ring, uint32_t full, uint32_t empty, uint32_t to, const CUtensorMap* map, int block) {
+        mbar_wait(empty + 8 * ring.slot, ring.parity ^ 1);
+        mbar_expect(full + 8 * ring.slot, L.kv_bytes);
+#pragma unroll
+        for (int x = 0; x < kPieces; ++x)
+          tma_load(to + ring.slot * L.kv_bytes + x * N * kSwizzleRowBytes, map, full + 8 * ring.slot, x * kSwizzleColumns, block * N,
+                   kv_head, sequence);
+        ring.advance();
+      };
+      if (blocks > 0) load(ring_k, bars.full_k, bars.empty_k, sm + L.k, &map_k, blocks - 1);
+      mbar_wait(bars.empty_q, ring_q.parity ^ 1);
+      mbar_expect(bars.full_q, kGroups * L.q_bytes);
+      for (int g = 0; g < kGroups; ++g)
+        for (int x = 0; x < kPieces; ++x)
+          tma_load(sm + L.q + g * L.q_bytes + x * kGroupRows * kSwizzleRowBytes, &map_q, bars.full_q, x * kSwizzleColumns,
+                   first_query + g * kGroupRows, head, sequence);
+      ring_q.advance();
+      for (int b = blocks - 1; b >= 0; --b) {
+        if (b > 0) load(ring_k, bars.full_k, bars.empty_k, sm + L.k, &map_k, b - 1);
+        load(ring_v, bars.full_v, bars.empty_v, sm + L.v, &map_v, b);
+      }
+    }
+    return;
+  }
+
+  registers_up<kGroups == 3 ? 160 : 240>();
+  const int lane = lane_index(), warp = threadIdx.x % kWarpGroup / kWarp;
+  const float c = a.scale_log2;
+  const uint32_t q = sm + L.q + wg * L.q_bytes;
+  float s[N / 2], o[D / 2];
+  uint32_t p[N / 4];
+  SoftmaxRows rows;
+  Ring<L.stages> ring_k, ring_v;
+  Ring<1> ring_q;
+  auto release = [&](uint32_t empty) {
+    if (lane == 0) mbar_arrive(empty);
+  };
+  auto wait_k = [&] { mbar_wait(bars.full_k + 8 * ring_k.slot, ring_k.parity); };
+  auto start_scores = [&] {
+    wgmma_fence();
+    product_abt<E, D, kGroupRows, N>(s, q, sm + L.k + ring_k.slot * L.kv_bytes);
+    wgmma_commit();
+  };
+  auto start_output = [&] {
+    mbar_wait(bars.full_v + 8 * ring_v.slot, ring_v.parity);
+    wgmma_fence();
+    product_pb<E, N, D>(o, p, sm + L.v + ring_v.slot * L.kv_bytes);
+    wgmma_commit();
+  };
+  auto release_k = [&] {
+    release(bars.empty_k + 8 * ring_k.slot);
+    ring_k.advance();
+  };
+  auto release_v = [&] {
+    release(bars.empty_v + 8 * ring_v.slot);
+    ring_v.advance();
+  };
+
+#pragma unroll 1
+  for (int round = 0; round * static_cast<int>(gridDim.x) < a.items; ++round) {
+    const int index = forward_index(round, blockIdx.x, gridDim.x);
+    if (index >= a.items) continue;
+    const ForwardItem item = forward_item(index, a.tiles, a.items / a.tiles, a.section, C.causal);
+    const int sequence = item.head / a.heads, head = item.head % a.heads, tile_query = item.tile * kRows;
+    const int tile_blocks = blocks_until(C.causal, tile_query + kRows - 1, a.sq, a.sk, N);
+    const int first_query = tile_query + wg * kGroupRows, row = first_query + warp * 16 + lane / 4;
+    const int blocks = blocks_until(C.causal, first_query + kGroupRows - 1, a.sq, a.sk, N);
+    const int plain = plain_blocks(C.causal, tile_query, a.sq, a.sk, N);
+    const int last_upper = last_key_of(C.causal, row, a.sq, a.sk) - lane % 4 * 2,
+              last_lower = last_key_of(C.causal, row + 8, a.sq, a.sk) - lane % 4 * 2;
+    rows.start();
+    fill(o, 0.0f);
+
+    mbar_wait(bars.full_q, ring_q.parity);
+    ring_q.advance();
+    // What only later warpgroups see.
+    for (int b = tile_blocks; b > blocks; --b) {
+      wait_k();
+      release_k();
+      mbar_wait(bars.full_v + 8 * ring_v.slot, ring_v.parity);
+      release_v();
+    }
+    if (blocks > 0) {
+      wait_k();
+      start_scores();
+      wgmma_wait<0>();
+      pin(s);
+      release_k();
+      hide_after(s, last_upper - (blocks - 1) * N, last_lower - (blocks - 1) * N);
+      softmax_with_maximum(s, rows, c);
+      pack_all<E>(p, s);
+#pragma unroll 1
+      for (int b = blocks - 2; b >= plain; --b) {
+        wait_k();
+        start_scores();
+        start_output();
+        wgmma_wait<1>();
+        pin(s);
+        release_k();
+        hide_after(s, last_upper - b * N, last_lower - b * N);
+        softmax_with_maximum(s, rows, c);
+        wgmma_wait<0>();
+        pin(o);
+        release_v();
+        pack_all<E>(p, s);
+        multiply_rows(o, rows.alpha);
+        pin(o);
+      }
+      const int turn = kBarrierTurn + wg, next_turn = kBarrierTurn + (wg == kGroups - 1 ? 0 : wg + 1);
+      const int plain_left = smaller(plain, blocks - 1);
+      if (wg == kGroups - 1 && plain_left > 0) named_arrive(next_turn, 2 * kWarpGroup);
+#pragma unroll 1
+      for (int b = plain_left; b > 0; --b) {
+        wait_k();
+        named_sync(turn, 2 * kWarpGroup);
+        start_scores();
+        start_output();
+        named_arrive(next_turn, 2 * kWarpGroup);
+        wgmma_wait<1>();
+        pin(s);
+        bool scale;
+        if (!softmax_without_maximum(s, rows, c, scale)) {
+          scores_again<E, D, N>(s, q, sm + L.k + ring_k.slot * L.kv_bytes);
+          softmax_with_maximum(s, rows, c);
+        }
+        release_k();
+        wgmma_wait<0>();
+        pin(o);
+        release_v();
+        pack_all<E>(p, s);
+        if (scale) multiply_rows(o, rows.alpha);
+        pin(o);
+      }
+      if (wg == 0 && plain_left > 0) named_sync(turn, 2 * kWarpGroup);
+      if constexpr (!L.o_over_q) release(bars.empty_q);
+      start_output();
+      wgmma_wait<0>();
+      pin(o);
+      release_v();
+    } else if (!L.o_over_q) {
+      release(bars.empty_q);
+    }
+
+    // O / l through shared memory, log-sum-exp.
+    float inverse[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float l = quad_sum(rows.l[r]);
+      inverse[r] = l > 0 ? 1 / l : l == 0 ? 0 : l;  // NaN stays NaN
+      if (a.lse && lane % 4 == 0 && row + 8 * r < a.sq)
+        a.lse[static_cast<int64_t>(item.head) * a.sq + row + 8 * r] = l == 0 ? -infinity() : (rows.m[r] + lg2(l)) * kLn2;
+    }
+    const bool storer = threadIdx.x % kWarpGroup == 0;
+    if (storer) bulk_wait_read<0>();  // the O before has left
+    named_sync(kBarrierStore + wg, kWarpGroup);
+    const uint32_t out = L.o_over_q ? q : sm + L.o + wg * L.q_bytes;
+    const int store_row = warp * 16 + lane % 16;
+#pragma unroll
+    for (int x = 0; x < D / 16; ++x) {
+      const float* e = &o[8 * x];
+      stmatrix4(out + swizzled(store_row, 16 * x + lane / 16 * 8, kGroupRows), pack<E>(e[0] * inverse[0], e[1] * inverse[0]),
+                pack<E>(e[2] * inverse[1], e[3] * inverse[1]), pack<E>(e[4] * inverse[0], e[5] * inverse[0]),
+                pack<E>(e[6] * inverse[1], e[7] * inverse[1]));
+    }
+    fence_async_shared();
+    named_sync(kBarrierStore + wg, kWarpGroup);
+    if (storer) {
+      if (first_query < a.sq)
+        for (int x = 0; x < kPieces; ++x)
+          tma_store(&map_o, out + x * kGroupRows * kSwizzleRowBytes, x * kSwizzleColumns, first_query, head, sequence);
+      bulk_commit();
+      if constexpr (L.o_over_q) bulk_wait_read<0>();
+    }
+    if constexpr (L.o_over_q) {
+      named_sync(kBarrierStore + wg, kWarpGroup);
+      release(bars.empty_q);
+    }
+  }
+  bulk_wait<0>();
+}
+
+}  // namespace flashgpt::attention::sm90

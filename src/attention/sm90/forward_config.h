@@ -1,0 +1,86 @@
+// Attention forward on Hopper: variants, tiles, places in shared memory, order of work. Shared by host and kernels, all of it constexpr, so
+// that the CPU can test it.
+//
+// A work item is a tile of queries (64 a warpgroup) of one head; it walks blocks of keys from the last that it sees down to the first.
+// device: shared
+#pragma once
+#include "attention/sm90/backward_config.h"
+
+namespace flashgpt::attention::sm90 {
+
+// One variant of the kernel.
+struct ForwardConfig {
+  int head_dim = 128;  // 64, 128, 256
+  int warpgroups = 3;  // that compute
+  int keys = 80;       // of a block
+  bool causal = false;
+  bool half = false;  // fp16 instead of bf16
+};
+
+// The tiles that measured best (docs/gpu-forward-log.md).
+constexpr ForwardConfig forward_config(int head_dim, bool causal, bool half) {
+  return head_dim == 64    ? ForwardConfig{64, 3, 128, causal, half}
+         : head_dim == 128 ? ForwardConfig{128, 3, 80, causal, half}
+                           : ForwardConfig{256, 2, 80, causal, half};
+}
+
+constexpr int kGroupRows = 64, kGroupThreads = 128;  // of a warpgroup: queries, threads
+
+struct ForwardLayout {
+  int q_bytes, kv_bytes;  // of one warpgroup's queries; of one block of K or V
+  int stages;             // of K, and of V
+  bool o_over_q;          // O leaves through the place of Q, since there is no other
+  int q, o, k, v, barriers, total;
+};
+constexpr int kSharedMost = 232448;
+constexpr ForwardLayout forward_layout(ForwardConfig c) {
+  ForwardLayout l{};
+  l.q_bytes = kGroupRows * c.head_dim * 2;
+  l.kv_bytes = c.keys * c.head_dim * 2;
+  const int all_q = c.warpgroups * l.q_bytes, rest = 1024 + 256;
+  l.o_over_q = 2 * all_q + 4 * l.kv_bytes + rest > kSharedMost;
+  l.stages = smaller(4, (kSharedMost - rest - (l.o_over_q ? 1 : 2) * all_q) / (2 * l.kv_bytes));
+  l.o = l.o_over_q ? 0 : all_q;
+  l.k = l.o + all_q;
+  l.v = l.k + l.stages * l.kv_bytes;
+  l.barriers = l.v + l.stages * l.kv_bytes;
+  l.total = l.barriers + rest;
+  return l;
+}
+static_assert(forward_layout({64, 3, 128}).total <= kSharedMost && forward_layout({128, 3, 80}).total <= kSharedMost &&
+              forward_layout({128, 2, 176}).total <= kSharedMost && forward_layout({256, 2, 80}).total <= kSharedMost);
+static_assert(forward_layout({256, 2, 80}).stages == 2);
+
+// The last key that a query sees, below 0 for none; causal is bottom-right. Queries behind the last one (tails of tiles) count as the last.
+constexpr int last_key_of(bool causal, int query, int sq, int sk) { return causal ? smaller(query + sk - sq, sk - 1) : sk - 1; }
+// Blocks of keys that queries up to `query` walk.
+constexpr int blocks_until(bool causal, int query, int sq, int sk, int keys) {
+  return ceil_div(larger(0, last_key_of(causal, smaller(query, sq - 1), sq, sk) + 1), keys);
+}
+// The first so many blocks lie wholly before the last key of the tile's first query: no mask, and the row has seen a key of a later block.
+constexpr int plain_blocks(bool causal, int first_query, int sq, int sk, int keys) {
+  return larger(0, last_key_of(causal, first_query, sq, sk)) / keys;
+}
+
+// Order of the work items: heads in sections whose K and V fit the L2 cache together; in a section, causal, the tiles with the most keys
+// first. A block of threads takes every grid-th item, in turns from the front and from the back of a round, which evens out the sums.
+struct ForwardItem {
+  int tile, head;  // head: of all heads of all sequences
+};
+constexpr ForwardItem forward_item(int index, int tiles, int heads, int section, bool causal) {
+  const int done = index / (section * tiles) * section, width = smaller(section, heads - done), inside = index - done * tiles;
+  const int tile = inside / width;
+  return {causal ? tiles - 1 - tile : tile, done + inside % width};
+}
+constexpr int forward_index(int round, int block, int grid) { return round * grid + (round % 2 ? grid - 1 - block : block); }
+
+struct ForwardArgs {
+  float* lse;  // [all heads][sq], natural logarithm, or null
+  int sq, sk;
+  int heads, kv_heads;
+  int tiles, items;  // tiles of a head; all work
+  int section;
+  float scale_log2;  // scale * log2(e)
+};
+
+}  // namespace flashgpt::attention::sm90
