@@ -36,6 +36,7 @@ struct Problem {
   Mask mask;
   float scale = 1, softcap = 0;
   const std::int32_t *cu_q = nullptr, *cu_k = nullptr, *used_q = nullptr, *used_k = nullptr;
+  const std::int32_t* k_starts = nullptr;  // dense: the first key of each sequence, where it is not the first row
   const float* slopes = nullptr;
   Index slopes_batch_stride = 0, slopes_first = 0;
   Index total_heads = 0, head_offset = 0;
@@ -46,7 +47,7 @@ struct Problem {
   BlockView blocks;  // false: every block is seen as far as the mask allows
 
   Sequence sequence(Index b) const {
-    if (!varlen) return {b, 0, 0, used_q ? used_q[b] : max_q, used_k ? used_k[b] : max_k};
+    if (!varlen) return {b, 0, k_starts ? k_starts[b] : 0, used_q ? used_q[b] : max_q, used_k ? used_k[b] : max_k};
     Sequence s{b, cu_q[b], cu_k[b], cu_q[b + 1] - cu_q[b], cu_k[b + 1] - cu_k[b]};
     if (used_q) s.len_q = used_q[b];
     if (used_k) s.len_k = used_k[b];

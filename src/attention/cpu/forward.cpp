@@ -8,12 +8,13 @@
 //
 // Where there are few rows (decoding), the keys are split too: each split leaves its output and lse in scratch, and a second sweep merges
 // them in order.
+#include "attention/cpu/forward.h"
+
 #include <cmath>
 
 #include "attention/cpu/block_lanes.h"
 #include "attention/cpu/careful.h"
 #include "attention/cpu/dropout_mask.h"
-#include "attention/cpu/pack.h"
 #include "attention/implementations.h"
 #include "attention/online_softmax.h"
 #include "attention/schedule.h"
@@ -118,10 +119,7 @@ struct Exponentials {
   }
 };
 
-struct Call {
-  Problem p;
-  Stored q, k, v, o;
-  View<float> lse;
+struct Call : ForwardRun {
   TaskTable table;
   float* workers;                // buffers of all workers
   float* partial_o = nullptr;    // [split][query of the call][head][v_head_dim]
@@ -197,8 +195,8 @@ struct Call {
         const Index last = std::min(padded, round_up(std::max<Index>(0, info->see_any_last - key0), kRows<W>));
         if (first >= last) continue;
         if (!packed) {
-          pack_rows<W>(kb, k_stride, k.at(s.index, s.k_first + key0, kv), k.row, k.dtype, p.head_dim, keys, padded, finite);
-          pack_rows<W>(vb, v_stride, v.at(s.index, s.k_first + key0, kv), v.row, v.dtype, p.v_head_dim, keys, padded, v_finite);
+          pack_keys<W>(kb, k_stride, k, s.index, s.k_first + key0, kv, p.head_dim, keys, padded, finite);
+          pack_keys<W>(vb, v_stride, v, s.index, s.k_first + key0, kv, p.v_head_dim, keys, padded, v_finite);
           packed = true;
         }
         float *max = memory + b.max + r, *sum = memory + b.sum + r, *ot = memory + b.ot + r * v_rows;
@@ -317,20 +315,29 @@ constexpr Index task_rows(Isa isa) { return kTaskGroups * 2 * (isa == Isa::kAvx5
 std::int64_t flash_key_tile(Isa isa) { return isa == Isa::kAvx512 ? cpu::kBlock<16> : isa == Isa::kAvx2 ? cpu::kBlock<8> : cpu::kBlock<4>; }
 
 std::size_t tiled_scratch_bytes(const Target& target, const Forward& op) {
-  const Problem p = problem_of(op);
-  return 2 * table_bytes(p.batch) + static_cast<std::size_t>(target.threads * cpu::worker_floats(Isa::kAvx512, p)) * sizeof(float) +
-         cpu::partial_floats(p) * sizeof(float) + 64;
+  return cpu::forward_scratch_bytes(target.threads, problem_of(op));
 }
 
 void tiled_forward(CpuStream stream, const Forward& op, Scratch scratch) {
-  cpu::Call c;
-  c.p = problem_of(op);
+  cpu::ForwardRun run;
+  run.p = problem_of(op);
+  const bool varlen = run.p.varlen;
+  run.q = cpu::stored(op.q, varlen);
+  run.k.view = cpu::stored(op.k, varlen);
+  run.v.view = cpu::stored(op.v, varlen);
+  run.o = cpu::stored(op.o, varlen);
+  run.lse = lse_view<float>(op.lse, varlen);
+  cpu::run_forward(stream, run, scratch);
+}
+
+std::size_t cpu::forward_scratch_bytes(int threads, const Problem& p) {
+  return 2 * table_bytes(p.batch) + static_cast<std::size_t>(threads * worker_floats(Isa::kAvx512, p)) * sizeof(float) +
+         partial_floats(p) * sizeof(float) + 64;
+}
+
+void cpu::run_forward(CpuStream stream, const ForwardRun& run, Scratch scratch) {
+  Call c{run};
   const Problem& p = c.p;
-  c.q = cpu::stored(op.q, p.varlen);
-  c.k = cpu::stored(op.k, p.varlen);
-  c.v = cpu::stored(op.v, p.varlen);
-  c.o = cpu::stored(op.o, p.varlen);
-  c.lse = lse_view<float>(op.lse, p.varlen);
   c.dropout = p.dropout();
   const Isa isa = simd::isa();
   const Index rows = cpu::task_rows(isa);

@@ -73,6 +73,32 @@ template <int W> [[gnu::always_inline]] inline void pack_rows(float* dst, Index 
   }
 }
 
+// Keys or values of a batch: rows of a tensor, or of a paged cache (decode.h).
+struct KeyRows {
+  Stored view;                                    // paged: sequence is the page, row the slot in the page
+  const std::int32_t* row_of_sequence = nullptr;  // null: the sequence's own
+  const std::int32_t* pages = nullptr;            // [batch, most pages]; null: not paged
+  Index page_size = 0, most_pages = 0;
+
+  char* at(Index sequence, Index slot, Index head) const {
+    if (pages) return view.at(pages[sequence * most_pages + slot / page_size], slot % page_size, head);
+    return view.at(row_of_sequence ? row_of_sequence[sequence] : sequence, slot, head);
+  }
+  Index rows_together(Index slot) const { return pages ? page_size - slot % page_size : INT64_MAX; }  // from here on, a stride apart
+};
+
+// PackRows of slots [slot, slot + rows).
+template <int W> [[gnu::always_inline]] inline void pack_keys(float* dst, Index stride, const KeyRows& from, Index sequence, Index slot,
+                                                              Index head, Index columns, Index rows, Index padded, bool& finite) {
+  Index done = 0;
+  do {
+    const Index n = std::min(rows - done, from.rows_together(slot + done)), filled = done + n < rows ? n : padded - done;
+    pack_rows<W>(dst + done * stride, stride, n > 0 ? from.at(sequence, slot + done, head) : nullptr, from.view.row, from.view.dtype,
+                 columns, n, filled, finite);
+    done += n;
+  } while (done < rows);
+}
+
 // W rows of W floats, transposed in registers: at each step s, lanes whose bit s differs from their row's change places with row + s.
 template <int W, int Step> [[gnu::always_inline]] inline void exchange(F<W>& a, F<W>& b) {
   const F<W> x = a, y = b;
