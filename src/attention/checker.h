@@ -81,19 +81,24 @@ struct Checker {
     }
   }
 
-  void lists(const char* name, const BlockLists& lists, bool queries) const {
+  struct ListNames {
+    const char *full_count, *full_index, *partial_count, *partial_index;
+  };
+  static constexpr ListNames kBlocks{"blocks.full_count", "blocks.full_index", "blocks.partial_count", "blocks.partial_index"};
+  static constexpr ListNames kKeyBlocks{"key_blocks.full_count", "key_blocks.full_index", "key_blocks.partial_count",
+                                        "key_blocks.partial_index"};
+  void lists(const ListNames& name, const BlockLists& lists, bool queries) const {
     const std::int64_t size = queries ? spec.block_q : spec.block_k, length = queries ? spec.max_q : spec.max_k;
-    list(cat(name, ".full_count"), lists.full_count, cat(name, ".full_index"), lists.full_index, (length + size - 1) / size);
-    list(cat(name, ".partial_count"), lists.partial_count, cat(name, ".partial_index"), lists.partial_index, (length + size - 1) / size);
+    list(name.full_count, lists.full_count, name.full_index, lists.full_index, (length + size - 1) / size);
+    list(name.partial_count, lists.partial_count, name.partial_index, lists.partial_index, (length + size - 1) / size);
   }
   // Both or neither may be absent: an empty list.
-  void list(const std::string& count_name, const Tensor& count, const std::string& index_name, const Tensor& index,
-            std::int64_t blocks) const {
+  void list(const char* count_name, const Tensor& count, const char* index_name, const Tensor& index, std::int64_t blocks) const {
     if (!given(count) && !given(index)) return;
     auto broadcast = [](const Tensor& t, int i, std::int64_t all) { return t.rank() > i && t.shape[i] == 1 ? 1 : all; };
     const std::int64_t b = broadcast(count, 0, spec.batch), h = broadcast(count, 1, spec.heads);
-    tensor(count_name.c_str(), count, {b, h, blocks}, Dtype::kI32);
-    tensor(index_name.c_str(), index, {b, h, blocks, index.rank() == 4 ? index.dim(3) : 0}, Dtype::kI32);
+    tensor(count_name, count, {b, h, blocks}, Dtype::kI32);
+    tensor(index_name, index, {b, h, blocks, index.rank() == 4 ? index.dim(3) : 0}, Dtype::kI32);
     require(count.contiguous() && index.contiguous(), op, ": ", count_name, " or ", index_name,
             " is strided, expected numbers side by side");
   }
@@ -118,7 +123,7 @@ struct Checker {
     asked_for(spec.dropout > 0, "dropout is 0", "dropout_state", o.dropout_state, {2}, Dtype::kI64);
     if (spec.block_mask) {
       require(static_cast<bool>(o.blocks), op, ": blocks are missing, expected lists of full or partial blocks with spec.block_mask");
-      lists("blocks", o.blocks, true);
+      lists(kBlocks, o.blocks, true);
     } else {
       require(!o.blocks, op, ": blocks given, but spec.block_mask is false");
     }

@@ -43,7 +43,7 @@ void check(const Backward& op) {
   if (given(op.dlse)) c.lse("dlse", op.dlse);
   if (given(op.dsink)) c.asked_for(op.spec.sink, "sink is false", "dsink", op.dsink, {op.spec.heads}, Dtype::kF32);
   require(op.spec.block_mask || !op.key_blocks, Backward::kName, ": key_blocks given, but spec.block_mask is false");
-  if (op.key_blocks) c.lists("key_blocks", op.key_blocks, false);
+  if (op.key_blocks) c.lists(Checker::kKeyBlocks, op.key_blocks, false);
 }
 
 void require_able(const char* op, const AttentionSpec& spec, const Abilities& able) {
