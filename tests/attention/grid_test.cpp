@@ -253,18 +253,29 @@ TEST(AttentionGrid, StandardMatchesReference) {
 template <class T> void expect_16_bits_match_reference(double tolerance, std::vector<Case> cases) {
   if (!flashgpt::testing::on_gpu()) GTEST_SKIP() << "needs a GPU";
   ThreadPool pool(2, false);
+  bool deterministic = false;
   for (Case& c : cases) {
     c.spec.dtype = DtypeOf<T>::value;
+    c.spec.deterministic = deterministic = !deterministic;
     c.tolerance = tolerance;
-    expect_matches_reference<T>(c, pool, Implementation::kFlash, 1, false);
+    expect_matches_reference<T>(c, pool, Implementation::kFlash);
   }
 }
 
-TEST(AttentionGrid, Bf16OnGpuOverHeadDims) { expect_16_bits_match_reference<Bf16>(4e-3, head_dims()); }
+TEST(AttentionGrid, Bf16OnGpuOverHeadDims) {
+  expect_16_bits_match_reference<Bf16>(4e-3, head_dims());
+  std::vector<Case> again = head_dims();
+  again.erase(again.begin());  // the others are deterministic now
+  expect_16_bits_match_reference<Bf16>(4e-3, again);
+}
 TEST(AttentionGrid, Bf16OnGpuOverLengths) { expect_16_bits_match_reference<Bf16>(4e-3, lengths()); }
 TEST(AttentionGrid, Bf16OnGpuWithFeatures) { expect_16_bits_match_reference<Bf16>(4e-3, features()); }
 TEST(AttentionGrid, Fp16OnGpuOverHeadDims) { expect_16_bits_match_reference<Fp16>(6e-4, head_dims()); }
-TEST(AttentionGrid, Fp16OnGpuWithFeatures) { expect_16_bits_match_reference<Fp16>(6e-4, features()); }
+TEST(AttentionGrid, Fp16OnGpuWithFeatures) {
+  std::vector<Case> cases = features();
+  cases.erase(cases.begin());
+  expect_16_bits_match_reference<Fp16>(6e-4, cases);
+}
 
 TEST(AttentionGrid, EveryInstructionSetMatchesReference) {
   ThreadPool pool(2, false);

@@ -9,7 +9,7 @@ namespace flashgpt::attention::sm80 {
 struct Variant {
   int dim = 64, v_dim = 64;  // head dims, rounded up to 32, 64, 96, 128, 192, 256
   bool half = false;         // fp16 instead of bf16
-  bool small = false;        // GPUs with 99 KB of shared memory a block
+  int kilobytes = 163;       // of shared memory a block may have: 99, 163 or 227
   bool left = false;         // the window has a left side
   bool alibi = false, softcap = false;
   bool whole = true;  // rows start at multiples of 16 bytes and head dims are multiples of 8
@@ -35,12 +35,72 @@ constexpr Shape forward_shape(const Variant& v) {
   const bool plain = !v.alibi && !v.softcap && !v.left;
   if (d <= 64) return {128, plain ? 128 : 64, 4, 2};
   if (d <= 128) return {128, 64, 4, 2};
-  if (d == 256 && v.small) return {64, 64, 4, 1};
+  if (d == 256 && v.kilobytes < 163) return {64, 64, 4, 1};
   return {128, 64, 8, 1};
 }
 constexpr int forward_shared(const Variant& v) {
   const Shape s = forward_shape(v);
   return kAlignment + tile_bytes_of(s.rows, larger(v.dim, v.v_dim)) + tile_bytes_of(s.keys, v.dim) + tile_bytes_of(s.keys, v.v_dim);
+}
+
+// How `warps` warps share a matrix of rows x columns, each a part in multiples of 16: as many along the rows as make the parts' sides,
+// which are what a warp loads, shortest.
+constexpr int warps_along_rows(int rows, int columns, int warps) {
+  int best = 0, side = 1 << 20;
+  for (int r = 1; r <= warps; r *= 2) {
+    const int c = warps / r;
+    if (rows % (16 * r) != 0 || columns % (16 * c) != 0 || rows / r + columns / c >= side) continue;
+    best = r, side = rows / r + columns / c;
+  }
+  return best;
+}
+
+struct BackwardShape {
+  int rows, keys, warps;
+  int stages;  // tiles of queries (of keys, in the kernel for dq) under way or in use
+};
+// The kernel for dk and dv, which walks the queries.
+constexpr BackwardShape keys_shape(const Variant& v) {
+  const int d = larger(v.dim, v.v_dim);
+  if (v.kilobytes < 163) {
+    if (d <= 64) return {64, 128, 8, 2};
+    if (d <= 128) return {64, 64, 8, 1};
+    if (d <= 192) return {32, 64, 8, 1};
+    return {32, 32, 4, 1};
+  }
+  if (d <= 64) return {128, 128, 8, 2};
+  if (d <= 128) return {64, 128, 8, 2};
+  return {64, 64, 8, d <= 192 || v.kilobytes >= 227 ? 2 : 1};
+}
+// Bytes from the start of an aligned block: K, V, then the stages of Q, dO and the statistics of their rows, then P and dS.
+struct KeysLayout {
+  int v, queries, q_bytes, stage_bytes, stats, p, ds, total;  // stats: in a stage
+};
+constexpr KeysLayout keys_layout(const Variant& v) {
+  const BackwardShape s = keys_shape(v);
+  KeysLayout l{};
+  l.v = tile_bytes_of(s.keys, v.dim);
+  l.queries = l.v + tile_bytes_of(s.keys, v.v_dim);
+  l.q_bytes = tile_bytes_of(s.rows, v.dim);
+  l.stats = l.q_bytes + tile_bytes_of(s.rows, v.v_dim);
+  l.stage_bytes = l.stats + 2 * s.rows * 4;
+  l.p = l.queries + s.stages * l.stage_bytes;
+  l.ds = l.p + tile_bytes_of(s.rows, s.keys);
+  l.total = l.ds + tile_bytes_of(s.rows, s.keys) + kAlignment;
+  return l;
+}
+// The kernel for dq alone, which walks the keys; a warp has 16 queries.
+constexpr BackwardShape queries_shape(const Variant& v) {
+  const int d = larger(v.dim, v.v_dim);
+  const bool narrow = v.kilobytes < 163;
+  if (d <= 128) return {128, 64, 8, narrow ? 1 : 2};
+  if (d <= 192) return {64, 64, 4, 1};
+  return {64, narrow ? 32 : 64, 4, 1};
+}
+constexpr int queries_shared(const Variant& v) {
+  const BackwardShape s = queries_shape(v);
+  return kAlignment + tile_bytes_of(s.rows, v.dim) + tile_bytes_of(s.rows, v.v_dim) +
+         s.stages * (tile_bytes_of(s.keys, v.dim) + tile_bytes_of(s.keys, v.v_dim));
 }
 
 // By (sequence, row, head, column); strides in elements, columns are contiguous. Varlen: sequence stride 0.
@@ -68,7 +128,15 @@ struct Arguments {
   int section;                   // heads whose keys and values fit the L2 cache together
   float scale;                   // of q k; with softcap: scale / softcap
   float softcap;
+  // Backward.
+  Rows dout, dq, dk, dv;
+  Column dlse;          // may have no data
+  float *lse2, *delta;  // [heads][total_q]: lse log2(e), +inf where no key is seen; rowsum(dout o) - dlse
+  float* dq_sum;        // [heads][total_q][Variant::dim], or null: dq by a kernel of its own
+  Int64 total_q;
+  float gradient_scale;  // d score / d (q k), softcap's part aside
 };
+constexpr int kRowThreads = 256;
 
 // Order of the work of a dense batch: heads in sections; inside a section tile by tile, neighbours in different heads. `heads`: of all
 // sequences.

@@ -22,7 +22,7 @@ void launch(CudaStream s, const Forward& op, Scratch scratch) {
     simt::list_tiles(s, static_cast<int*>(scratch.data), p.cu_q, p.batch, shape.rows);
     a.q_tiles = static_cast<const int*>(scratch.data);
   }
-  start(s, forward_kernel(v, cuda::arch_of(s.capability)), simt::grid_of(s, p, p.max_q, p.heads, shape.rows), shape.warps,
+  start(s, kernel_key("forward", v, cuda::arch_of(s.capability)), simt::grid_of(s, p, p.max_q, p.heads, shape.rows), shape.warps,
         forward_shared(v), a);
   if (p.varlen)
     clear_tail(s, {.rows = a.o, .wide = a.wide_o, .lse = a.lse, .cu = p.cu_q, .batch = p.batch, .heads = p.heads, .columns = p.v_head_dim},

@@ -188,7 +188,7 @@ template <Variant C> struct ForwardTile {
       }
     if constexpr (!C.wide) {
       __syncwarp();
-      store_rows<M, C.v_dim, kWarpRows, C.whole>(q, warp_first, a.o.at(item.sequence, n.q_first + item.first, item.head), a.o.row,
+      store_rows<M, C.v_dim, kWarpRows, kWarp, C.whole>(q, warp_first, lane_index(), a.o.at(item.sequence, n.q_first + item.first, item.head), a.o.row,
                                                  n.room_q - item.first, a.v_head_dim);
     }
   }

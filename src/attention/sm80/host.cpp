@@ -62,7 +62,17 @@ template <class Op> Arguments arguments_of(const Op& op, const Problem& p) {
           .right = limit(p.mask.right),
           .section = as_int(std::clamp<Index>(kSectionBytes / std::max<Index>(head_bytes, 1), 1, std::max<Index>(1, p.batch * p.heads))),
           .scale = p.softcap > 0 ? p.scale / p.softcap : p.scale,
-          .softcap = p.softcap};
+          .softcap = p.softcap,
+          .dout = {},
+          .dq = {},
+          .dk = {},
+          .dv = {},
+          .dlse = {},
+          .lse2 = nullptr,
+          .delta = nullptr,
+          .dq_sum = nullptr,
+          .total_q = p.total_q,
+          .gradient_scale = p.scale};
 }
 template Arguments arguments_of(const Forward&, const Problem&);
 template Arguments arguments_of(const Backward&, const Problem&);

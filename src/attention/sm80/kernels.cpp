@@ -10,10 +10,11 @@ int padded(Index dim) {
   throw Error(ErrorCode::kInvalid, cat("head_dim = ", dim, ", expected at most 256 on a GPU"));
 }
 
-// 163 KB a block or more on the large chips of each generation, 99 KB on the others.
-bool is_small(int capability) { return capability == 86 || capability == 89 || capability >= 120; }
-
-constexpr const char* kFile = "attention/sm80/forward.cuh";
+// KB of shared memory a block: less on the smaller chips of each generation.
+int kilobytes_of(int capability) {
+  if (capability == 86 || capability == 89 || capability >= 120) return 99;
+  return capability >= 90 ? 227 : 163;
+}
 
 }  // namespace
 
@@ -21,7 +22,7 @@ Variant variant_of(const AttentionSpec& s, int capability, bool whole) {
   return {.dim = padded(s.head_dim),
           .v_dim = padded(s.v_head_dim),
           .half = s.dtype == Dtype::kF16,
-          .small = is_small(capability),
+          .kilobytes = kilobytes_of(capability),
           .left = s.window_left >= 0,
           .alibi = s.alibi,
           .softcap = s.softcap > 0,
@@ -31,40 +32,45 @@ Variant variant_of(const AttentionSpec& s, int capability, bool whole) {
 
 std::string expression(const char* kernel, const Variant& v) {
   const std::string space = "flashgpt::attention::sm80::";
-  std::string s = cat(space, kernel, "<", space, "Variant{", v.dim, ",", v.v_dim);
-  for (bool flag : {v.half, v.small, v.left, v.alibi, v.softcap, v.whole, v.wide}) s += flag ? ",true" : ",false";
+  std::string s = cat(space, kernel, "<", space, "Variant{", v.dim, ",", v.v_dim, ",", v.half ? "true" : "false", ",", v.kilobytes);
+  for (bool flag : {v.left, v.alibi, v.softcap, v.whole, v.wide}) s += flag ? ",true" : ",false";
   return s + "}>";
 }
 
-cuda::KernelKey forward_kernel(const Variant& v, const std::string& arch) {
-  return {.file = kFile, .expression = expression("forward", v), .arch = arch, .options = {}};
+cuda::KernelKey kernel_key(const char* kernel, const Variant& v, const std::string& arch) {
+  const std::string name = kernel, file = name == "forward"            ? "forward.cuh"
+                                          : name == "backward_queries" ? "backward_queries.cuh"
+                                          : name.starts_with("back")   ? "backward_keys.cuh"
+                                                                       : "rows.cuh";
+  return {.file = "attention/sm80/" + file, .expression = expression(kernel, v), .arch = arch, .options = {}};
 }
 
 std::vector<cuda::KernelKey> all_kernels(int capability) {
   const std::string arch = cuda::arch_of(capability);
+  std::vector<Variant> variants;
+  for (int d : kDims) {
+    const Variant plain{.dim = d, .v_dim = d, .kilobytes = kilobytes_of(capability)};
+    Variant all = plain;
+    all.half = all.left = all.alibi = all.softcap = all.wide = true;
+    all.whole = false;
+    variants.push_back(plain);
+    variants.push_back(all);
+    if (d != 64 && d != 128) continue;
+    for (bool Variant::*feature : {&Variant::half, &Variant::left, &Variant::alibi, &Variant::softcap}) {
+      variants.push_back(plain);
+      variants.back().*feature = true;
+    }
+  }
+  for (auto [d, v_d] : {std::pair{192, 128}, {64, 256}})
+    variants.push_back({.dim = d, .v_dim = v_d, .kilobytes = kilobytes_of(capability)});
   std::vector<cuda::KernelKey> keys{
       {.file = "attention/sm80/rows.cuh", .expression = "flashgpt::attention::sm80::clear_tail", .arch = arch, .options = {}}};
-  for (int d : kDims) {
-    const Variant plain{.dim = d, .v_dim = d, .small = is_small(capability)};
-    std::vector<Variant> variants(7, plain);
-    variants[1].half = true;
-    variants[2].left = true;
-    variants[3].alibi = true;
-    variants[4].softcap = true;
-    variants[5].whole = false;
-    variants[6] = {.dim = d,
-                   .v_dim = d,
-                   .half = true,
-                   .small = plain.small,
-                   .left = true,
-                   .alibi = true,
-                   .softcap = true,
-                   .whole = false,
-                   .wide = true};
-    for (const Variant& v : variants) keys.push_back(forward_kernel(v, arch));
+  for (const Variant& v : variants)
+    for (const char* kernel : {"forward", "backward", "backward_queries"}) keys.push_back(kernel_key(kernel, v, arch));
+  for (const char* kernel : {"prepare", "finish", "backward_keys"}) {
+    keys.push_back(kernel_key(kernel, variants.front(), arch));
+    keys.push_back(kernel_key(kernel, variants[1], arch));
   }
-  for (auto [d, v_d] : {std::pair{192, 128}, {64, 256}, {32, 192}, {128, 64}})
-    keys.push_back(forward_kernel({.dim = d, .v_dim = v_d, .small = is_small(capability)}, arch));
   return keys;
 }
 

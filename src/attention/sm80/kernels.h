@@ -10,7 +10,8 @@ namespace flashgpt::attention::sm80 {
 Variant variant_of(const AttentionSpec& spec, int capability, bool whole);
 
 std::string expression(const char* kernel, const Variant& v);
-cuda::KernelKey forward_kernel(const Variant& v, const std::string& arch);
+// forward; backward, or backward_keys and backward_queries, with prepare before and finish behind.
+cuda::KernelKey kernel_key(const char* kernel, const Variant& v, const std::string& arch);
 
 // One of each head dim and type, each feature alone and all together, for GPUs of this compute capability.
 std::vector<cuda::KernelKey> all_kernels(int capability);

@@ -73,18 +73,19 @@ DEVICE void load_tile(uint32_t tile, const unsigned short* from, Int64 stride, i
   }
 }
 
-// Rows [first, first + Count) of a tile, which this warp alone has written, to memory: row r goes to to + r * stride while r < rows.
-template <int R, int Columns, int Count, bool Whole>
-DEVICE void store_rows(uint32_t tile, int first, unsigned short* to, Int64 stride, int rows, int columns) {
+// Rows [first, first + Count) of a tile to memory, by `Threads` threads of which this is number `thread`: row r goes to to + r * stride while
+// r < rows.
+template <int R, int Columns, int Count, int Threads, bool Whole>
+DEVICE void store_rows(uint32_t tile, int first, int thread, unsigned short* to, Int64 stride, int rows, int columns) {
 #pragma unroll
   for (int block = 0; block < Columns; block += kSwizzleColumns) {
     const bool narrow = Columns - block < kSwizzleColumns;
-    const int pieces = narrow ? 4 : 8, together = kWarp / pieces;
-    const int piece = lane_index() % pieces, row0 = first + lane_index() / pieces, column = block + piece * 8;
+    const int pieces = narrow ? 4 : 8, together = Threads / pieces;
+    const int piece = thread % pieces, row0 = first + thread / pieces, column = block + piece * 8;
 #pragma unroll
     for (int i = 0; i < Count; i += together) {
       const int row = row0 + i;
-      if (row >= rows || column >= columns) continue;
+      if (row >= rows || column >= columns || (together > Count && row >= first + Count)) continue;
       uint32_t v[4];
       load_shared16(v, tile + block * R * 2 + row * kSwizzleRowBytes + (piece ^ (row % 8)) * 16);
       unsigned short* out = to + row * stride + column;

@@ -25,6 +25,9 @@ template <class E> DEVICE void mma(float (&sum)[4], const uint32_t (&a)[4], uint
 DEVICE void copy16(uint32_t to, const void* from, bool wanted) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(wanted ? 16 : 0) : "memory");
 }
+DEVICE void copy4(uint32_t to, const void* from, bool wanted) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(wanted ? 4 : 0) : "memory");
+}
 DEVICE void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Until at most Pending of this thread's groups are under way.
 template <int Pending> DEVICE void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory"); }
@@ -50,12 +53,74 @@ DEVICE uint32_t place_of(uint32_t place, int row, int column, int rows) {
   return (place ^ (column % kSwizzleColumns / 8 * 16)) + (column / kSwizzleColumns * rows + row) * kSwizzleRowBytes;
 }
 
+// The place of the part of a matrix that begins at (row, column), for parts of Width columns: then place_of counts from there.
+template <int Width> DEVICE uint32_t place_part(uint32_t place, int row, int column, int rows) {
+  static_assert(Width % kSwizzleColumns == 0 || kSwizzleColumns % Width == 0, "parts of another width do not stay inside a block of columns");
+  return place_of(place, row, column, rows);
+}
+
 DEVICE void store_shared1(uint32_t address, uint32_t v) { asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(v) : "memory"); }
 DEVICE void load_shared16(uint32_t (&v)[4], uint32_t address) {
   asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(address) : "memory");
 }
 DEVICE void store_global16(void* to, const uint32_t (&v)[4]) {
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]) : "memory");
+}
+
+// sum += A B over `Depth` columns of A, for a warp's part: A's rows begin at a_row, B's columns at b_column.
+//   AcrossA: memory holds A's transpose (its tile has ARows rows)       AcrossB: memory holds B's transpose
+template <class E, int Depth, bool AcrossA, int ARows, bool AcrossB, int BRows, int R, int J>
+DEVICE void multiply(float (&sum)[R][J][4], uint32_t a, int a_row, uint32_t b, int b_column) {
+  constexpr int kColumns = J * 8;
+  constexpr bool kParts = kSwizzleColumns % kColumns == 0 || kColumns % kSwizzleColumns == 0;  // the part of B is a part as of place_part
+  const uint32_t a_place = AcrossA ? place_of(place_across(a), 0, a_row, ARows) : place_of(place_down(a), a_row, 0, ARows);
+  const uint32_t b_place = AcrossB                ? place_of(place_across(b), b_column, 0, BRows)
+                           : kParts               ? place_part<kParts ? kColumns : 64>(place_down(b), 0, b_column, BRows)
+                                                  : place_down(b);
+#pragma unroll
+  for (int k = 0; k < Depth; k += 16) {
+    uint32_t x[R][4];
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+      if constexpr (AcrossA)
+        ldmatrix4_transposed(x[r], place_of(a_place, k, r * 16, ARows));
+      else
+        ldmatrix4(x[r], place_of(a_place, r * 16, k, ARows));
+    }
+#pragma unroll
+    for (int j = 0; j < kColumns; j += 16) {
+      uint32_t y[4];
+      if constexpr (AcrossB)
+        ldmatrix4(y, place_of(b_place, j, k, BRows));
+      else
+        ldmatrix4_transposed(y, place_of(b_place, k, kParts ? j : b_column + j, BRows));
+#pragma unroll
+      for (int r = 0; r < R; ++r) {
+        mma<E>(sum[r][j / 8], x[r], y[0], y[1]);
+        mma<E>(sum[r][j / 8 + 1], x[r], y[2], y[3]);
+      }
+    }
+  }
+}
+template <int R, int J> DEVICE void clear(float (&x)[R][J][4]) {
+#pragma unroll
+  for (int r = 0; r < R; ++r)
+#pragma unroll
+    for (int j = 0; j < J; ++j) fill(x[r][j], 0.0f);
+}
+
+// Adds the accumulators of a 16 x 8 piece to fp32 rows in memory: `row` is that of the lane's elements 0 and 1 at the piece's first column,
+// `step` what leads 8 rows on. Lanes exchange halves so that each adds 4 neighbours at once, where the GPU can.
+DEVICE void reduce_piece(float* row, int64_t step, const float (&d)[4], bool first, bool second) {
+  const int t = lane_index() % 4, odd = t % 2;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  const float x = __shfl_xor_sync(~0u, odd ? d[0] : d[2], 1), y = __shfl_xor_sync(~0u, odd ? d[1] : d[3], 1);
+  float* to = row + (odd ? step : 0) + (t - odd) * 2;
+  if (odd ? second : first) reduce_add4<0>(to, odd ? x : d[0], odd ? y : d[1], odd ? d[2] : x, odd ? d[3] : y);
+#else
+  if (first) atomicAdd(row + 2 * t, d[0]), atomicAdd(row + 2 * t + 1, d[1]);
+  if (second) atomicAdd(row + step + 2 * t, d[2]), atomicAdd(row + step + 2 * t + 1, d[3]);
+#endif
 }
 
 }  // namespace flashgpt::tile
