@@ -30,7 +30,7 @@ template <int W> constexpr Index block_rows() { return kBlockGroups * kGroup<W>;
 template <int W> constexpr Index score_stride() { return block_rows<W>() + 16; }
 
 template <int W> struct Buffers {  // of a worker; floats
-  Index k, v, dk, dv, qt, dot, q, dout, dqt, lse, delta, p, ds, lanes, keep, units, total;
+  Index k, v, dk, dv, qt, dot, q, dout, dqt, lse, delta, p, ds, lanes, keep, drop, total;
   explicit Buffers(const Problem& pr) {
     const Index rows = block_rows<W>();
     const Index keys = round_up(std::min(pass_keys<W>(), std::max<Index>(pr.max_k, 1)), kRows<W>) + (pr.blocks ? kRows<W> : 0);
@@ -57,7 +57,7 @@ template <int W> struct Buffers {  // of a worker; floats
     // The masks of the groups, then those of the same groups for a segment of a block-sparse mask.
     lanes = take(2 * kBlockGroups * static_cast<Index>(sizeof(LaneInfo<W>) / sizeof(float)));
     keep = take(pr.dropout_threshold > 0 ? kBlockGroups * kBlock<W> * kGroup<W> : 0);
-    units = take(pr.dropout_threshold > 0 ? kBlockGroups * static_cast<Index>(sizeof(DropoutUnits<W>) / sizeof(float)) : 0);
+    drop = take(pr.dropout_threshold > 0 ? kBlockGroups * static_cast<Index>(sizeof(DropoutLanes<W>) / sizeof(float)) : 0);
     total = at;
   }
 };
@@ -257,7 +257,7 @@ struct Call {
     const Index dq_columns = round_up(p.head_dim, 2);
     const ScoreKind kind = score_kind(p);
     auto* lanes = reinterpret_cast<LaneInfo<W>*>(memory + b.lanes);
-    auto* units = reinterpret_cast<DropoutUnits<W>*>(memory + b.units);
+    auto* drop = reinterpret_cast<DropoutLanes<W>*>(memory + b.drop);
     const QueryRows q_rows{q, s.index, s.q_first, kv * p.group, p.group};
     const QueryRows do_rows{dout, s.index, s.q_first, kv * p.group, p.group};
     const QueryRows o_rows{o, s.index, s.q_first, kv * p.group, p.group};
@@ -276,7 +276,7 @@ struct Call {
       pack_lanes<W>(memory + b.qt + r * p.head_dim, q_rows, row0 + r, n, p.head_dim, kind.fold);
       pack_lanes<W>(memory + b.dot + r * p.v_head_dim, do_rows, row0 + r, n, p.v_head_dim, 1.0f);
       fill_lanes<W>(lanes[g], p, s, kv, row0 + r, n);
-      if (dropout.threshold > 0) units[g].fill(p, s, kv, row0 + r, n);
+      if (dropout.threshold > 0) drop[g].fill(p, s, kv, row0 + r, n);
       for (Index lane = 0; lane < kLanes; ++lane) {
         const Index row = row0 + r + lane;
         float *to_q = memory + b.q + (r + lane) * k_stride, *to_do = memory + b.dout + (r + lane) * v_stride;
@@ -335,7 +335,7 @@ struct Call {
           std::int32_t* keep = reinterpret_cast<std::int32_t*>(memory + b.keep) + g * kBlock<W> * kLanes;
           const std::int32_t* kept = keep;
           if (dropout.threshold > 0) {
-            fill_dropout<W>(keep, units[g], dropout, key0, first, last);
+            Outlined<W>::template call<FillDropout>(keep, static_cast<const DropoutLanes<W>*>(drop + g), &dropout, key0, first, last);
             Outlined<W>::template call<DropWeights>(args.ds, score_stride<W>(), kept, first, last);
           }
           Outlined<W>::template call<GradientRows>(&args, info, &kind, kept_scale());

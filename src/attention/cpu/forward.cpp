@@ -27,7 +27,7 @@ constexpr float kSlack = 8.0f;
 constexpr Index kTaskGroups = 16;  // groups of rows in a task
 
 template <int W> struct Buffers {  // of a worker; floats
-  Index qt, ot, k, v, p, max, sum, keep, lanes, units, total;
+  Index qt, ot, k, v, p, max, sum, keep, lanes, drop, total;
   explicit Buffers(const Problem& pr) {
     const Index rows = kTaskGroups * kGroup<W>;
     Index at = 0;
@@ -45,7 +45,7 @@ template <int W> struct Buffers {  // of a worker; floats
     sum = take(rows);
     lanes = take(kTaskGroups * static_cast<Index>(sizeof(LaneInfo<W>) / sizeof(float)));
     keep = take(pr.dropout_threshold > 0 ? kBlock<W> * kGroup<W> : 0);
-    units = take(pr.dropout_threshold > 0 ? kTaskGroups * static_cast<Index>(sizeof(DropoutUnits<W>) / sizeof(float)) : 0);
+    drop = take(pr.dropout_threshold > 0 ? kTaskGroups * static_cast<Index>(sizeof(DropoutLanes<W>) / sizeof(float)) : 0);
     total = at;
   }
 };
@@ -148,7 +148,7 @@ struct Call : ForwardRun {
     float* memory = workers + worker * b.total;
     float *kb = memory + b.k, *vb = memory + b.v, *pb = memory + b.p;
     auto* lanes = reinterpret_cast<LaneInfo<W>*>(memory + b.lanes);
-    auto* units = reinterpret_cast<DropoutUnits<W>*>(memory + b.units);
+    auto* drop = reinterpret_cast<DropoutLanes<W>*>(memory + b.drop);
     auto* keep = reinterpret_cast<std::int32_t*>(memory + b.keep);
     const ScoreKind kind = score_kind(p);
     LaneInfo<W> sees_all, of_segment;
@@ -171,7 +171,7 @@ struct Call : ForwardRun {
         memory[b.sum + r + lane] = sink == -__builtin_inff() ? 0.0f : 1.0f;
       }
       for (Index i = 0; i < kLanes * v_rows; ++i) memory[b.ot + r * v_rows + i] = 0.0f;
-      if (dropout.threshold > 0) units[g].fill(p, s, kv, row0 + r, n);
+      if (dropout.threshold > 0) drop[g].fill(p, s, kv, row0 + r, n);
     }
     if (p.blocks) first_key = 0, last_key = s.len_k;
     if (count > 1) {
@@ -209,7 +209,7 @@ struct Call : ForwardRun {
         Outlined<W>::template call<Exponentials>(pb, first, last, static_cast<const float*>(shift), sum);
         const std::int32_t* kept = nullptr;
         if (dropout.threshold > 0) {
-          fill_dropout<W>(keep, units[g], dropout, key0, first, last);
+          Outlined<W>::template call<FillDropout>(keep, static_cast<const DropoutLanes<W>*>(drop + g), &dropout, key0, first, last);
           Outlined<W>::template call<DropWeights>(pb, kLanes, static_cast<const std::int32_t*>(keep), first, last);
           kept = keep;
         }
