@@ -29,7 +29,9 @@ template <int W> struct Halves { typedef std::uint16_t type __attribute__((vecto
 template <int W> [[gnu::always_inline]] inline F<W> load_as(const float* p) { return load<W>(p); }
 template <int W> [[gnu::always_inline]] inline F<W> load_as(const Bf16* p) {
   using U = typename Unsigned<W>::type;
-  const auto& h = *reinterpret_cast<const typename Halves<W>::type*>(p);
+  typedef std::uint16_t H __attribute__((vector_size(W * 2)));
+  H h;
+  __builtin_memcpy(&h, p, sizeof h);  // through a reference of a deduced type the alignment of Halves would be lost
   return reinterpret_cast<F<W>>(__builtin_convertvector(h, U) << 16);
 }
 // Every processor with AVX2 has these conversions (F16C).
@@ -48,7 +50,9 @@ template <int W> [[gnu::always_inline]] inline void store_as(Bf16* p, const F<W>
   const U u = reinterpret_cast<U>(x);
   const U rounded = (u + 0x7fffu + (u >> 16 & 1u)) >> 16;
   const U r = x == x ? rounded : (u >> 16 | 0x40u);
-  *reinterpret_cast<typename Halves<W>::type*>(p) = __builtin_convertvector(r, typename Halves<W>::type);
+  typedef std::uint16_t H __attribute__((vector_size(W * 2)));
+  const H h = __builtin_convertvector(r, H);
+  __builtin_memcpy(static_cast<void*>(p), &h, sizeof h);
 }
 template <int W> [[gnu::always_inline]] inline void store_as(Fp16* p, const F<W>& x) {
   if constexpr (W == 4)
