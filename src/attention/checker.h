@@ -34,8 +34,10 @@ struct Checker {
     tensor(name, t, {n}, Dtype::kI32);
     require(t.contiguous(), op, ": ", name, " is strided, expected numbers side by side");
   }
+  // Sizes fit 32 bits (products of them need not): nothing that is computed from them overflows.
   void at_least(const char* name, std::int64_t value, std::int64_t least) const {
     require(value >= least, op, ": ", name, " = ", value, ", expected at least ", least);
+    require(value <= INT32_MAX, op, ": ", name, " = ", value, ", expected at most ", INT32_MAX);
   }
 
   void numbers() const {
@@ -66,6 +68,8 @@ struct Checker {
       at_least("block_q", spec.block_q, 1);
       at_least("block_k", spec.block_k, 1);
     }
+    at_least("head_offset", spec.head_offset, 0);
+    at_least("total_heads", spec.total_heads, 0);
     const std::int64_t all = spec.total_heads != 0 ? spec.total_heads : spec.heads;
     require(spec.head_offset >= 0 && spec.head_offset + spec.heads <= all, op, ": head_offset = ", spec.head_offset,
             ", expected 0 to total_heads - heads = ", all - spec.heads);

@@ -1,6 +1,7 @@
 // The C ABI of flashgpt/flashgpt.h: structs translated into ops, exceptions into a status and a message. No maths.
 #include "flashgpt/flashgpt.h"
 
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <mutex>
@@ -70,8 +71,14 @@ Tensor tensor(const char* name, const flashgpt_tensor& t) {
   r.data = t.data;
   r.dtype = static_cast<Dtype>(t.dtype);
   r.shape.rank = t.rank;
+  constexpr std::int64_t kMostElements = std::int64_t{1} << 50;
+  std::int64_t elements = 1;
   for (int i = 0; i < t.rank; ++i) {
-    require(t.shape[i] >= 0, name, ".shape[", i, "] = ", t.shape[i], ", expected at least 0");
+    require(t.shape[i] >= 0 && t.shape[i] <= INT32_MAX, name, ".shape[", i, "] = ", t.shape[i], ", expected 0 to ", INT32_MAX);
+    require(t.strides[i] >= -kMostElements && t.strides[i] <= kMostElements, name, ".strides[", i, "] = ", t.strides[i],
+            ", expected at most ", kMostElements);
+    require(t.shape[i] <= kMostElements / elements, name, " has too many elements, expected at most ", kMostElements);
+    elements *= t.shape[i] > 0 ? t.shape[i] : 1;
     r.shape.dims[i] = t.shape[i];
     r.strides[i] = t.strides[i];
   }

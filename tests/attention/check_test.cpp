@@ -24,6 +24,8 @@ TEST(AttentionCheck, FaultsOfForward) {
   const Fault faults[] = {
       {"heads = 4, expected a multiple of kv_heads = 3", [](Forward& f) { f.spec.kv_heads = 3; }},
       {"head_dim = 0, expected at least 1", [](Forward& f) { f.spec.head_dim = 0; }},
+      {"max_q = 2147483648, expected at most 2147483647", [](Forward& f) { f.spec.max_q = std::int64_t{1} << 31; }},
+      {"total_heads = -1, expected at least 0", [](Forward& f) { f.spec.total_heads = -1; }},
       {"batch = -1", [](Forward& f) { f.spec.batch = -1; }},
       {"q is missing", [](Forward& f) { f.q = {}; }},
       {"q has shape [2, 5, 4, 16], expected [2, 6, 4, 16]", [](Forward& f) { f.spec.max_q = 6; }},

@@ -27,7 +27,7 @@ TEST_P(Cases, EveryOneEndsInAnAnswer) {
 INSTANTIATE_TEST_SUITE_P(Fuzz, Cases,
                          testing::Values(fuzz::Target{"safetensors", fuzz::safetensors}, fuzz::Target{"tokenizer", fuzz::tokenizer},
                                          fuzz::Target{"yaml", fuzz::yaml}, fuzz::Target{"shard", fuzz::shard},
-                                         fuzz::Target{"checkpoint", fuzz::checkpoint}),
+                                         fuzz::Target{"checkpoint", fuzz::checkpoint}, fuzz::Target{"attention", fuzz::attention}),
                          [](const testing::TestParamInfo<fuzz::Target>& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -19,6 +19,7 @@ void tokenizer(std::string_view bytes);
 void yaml(std::string_view bytes);
 void shard(std::string_view bytes);
 void checkpoint(std::string_view bytes);
+void attention(std::string_view bytes);
 
 struct Target {
   const char* name;
