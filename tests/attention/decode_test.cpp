@@ -241,9 +241,11 @@ std::vector<DecodeCase> decode_cases() {
 }
 
 TEST(AttentionDecode, MatchesReference) {
+  if (flashgpt::testing::on_gpu()) GTEST_SKIP() << "the CPU's so far";
   for (const DecodeCase& c : decode_cases()) check_decode<float>(c);
 }
 TEST(AttentionDecode, MatchesReferenceIn16Bits) {
+  if (flashgpt::testing::on_gpu()) GTEST_SKIP() << "the CPU's so far";
   for (DecodeCase c : decode_cases()) {
     c.tolerance = 6e-3;
     check_decode<Bf16>(c);
@@ -253,6 +255,7 @@ TEST(AttentionDecode, MatchesReferenceIn16Bits) {
 }
 
 TEST(AttentionDecode, SameBitsForAnyThreadsAndPages) {
+  if (flashgpt::testing::on_gpu()) GTEST_SKIP() << "the CPU's so far";
   DecodeCase c{.name = "", .spec = dense(2, 2, 2880, 2, 1, 32, true), .lengths = {2700, 900}, .most_new = 2, .rotary_dim = 32};
   auto run = [&](int threads, int page) {
     c.page_size = page;
@@ -328,6 +331,20 @@ TEST(AttentionDecode, FaultsAreNamedAndNothingIsWritten) {
   DecodeRun<float> good;
   build_decode(paged, good);
   EXPECT_EQ(message(good), "");
+}
+
+// Faults met elsewhere: split keys that change the result (B1 H16/8 D128, 4096 keys), and decode steps over pages of 256 that were NaN once
+// in a hundred (B2, 512 and 1024 keys, H4/2 D64).
+TEST(AttentionDecode, ReplayedFaults) {
+  if (flashgpt::testing::on_gpu()) GTEST_SKIP() << "the CPU's so far";
+  check_decode<Bf16>({.name = "split keys", .spec = dense(1, 1, 4096, 16, 8, 128, true), .lengths = {4096}, .tolerance = 6e-3});
+  for (int step = 0; step < 12; ++step)
+    check_decode<Bf16>({.name = cat("step ", step),
+                        .spec = dense(2, 1, 1280, 4, 2, 64, true),
+                        .lengths = {512 + step, 1024 + step},
+                        .most_new = 1,
+                        .page_size = 256,
+                        .tolerance = 6e-3});
 }
 
 }  // namespace

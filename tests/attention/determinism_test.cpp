@@ -36,6 +36,7 @@ TEST(AttentionDeterminism, ThreadsAndRuns) {
 }
 
 TEST(AttentionDeterminism, ThreadsWithEveryFeature) {
+  if (flashgpt::testing::on_gpu()) GTEST_SKIP() << "the CPU's so far";
   Case c{.name = "", .spec = dense(2, 300, 1300, 4, 2, 24, true), .dlse = true};
   c.spec.sink = c.spec.block_mask = true;
   c.spec.dropout = 0.2f;
@@ -58,8 +59,29 @@ TEST(AttentionDeterminism, SplitDecodingOverThreads) {
   for (const int threads : {2, 3, 7}) EXPECT_TRUE(outputs(c, threads, Implementation::kFlash) == want) << threads << " threads";
 }
 
+// The same state gives the same mask; another offset, seed or stream another one; and the output is not the one without dropout.
+TEST(AttentionDeterminism, DropoutIsAFunctionOfItsState) {
+  if (flashgpt::testing::on_gpu()) GTEST_SKIP() << "the CPU's so far";
+  Case c{.name = "", .spec = dense(1, 60, 60, 2, 2, 16, true)};
+  const auto plain = outputs(c, 2, Implementation::kFlash);
+  c.spec.dropout = 0.3f;
+  const auto want = outputs(c, 2, Implementation::kFlash);
+  EXPECT_TRUE(outputs(c, 3, Implementation::kFlash) == want);
+  EXPECT_FALSE(want[0] == plain[0]);
+  EXPECT_TRUE(want[1] == plain[1]) << "lse is that of all weights";
+  Case other = c;
+  other.offset += 1;
+  EXPECT_FALSE(outputs(other, 2, Implementation::kFlash)[0] == want[0]);
+  other.spec.dropout_stream = ~0u;  // -1: back to the same sum
+  EXPECT_TRUE(outputs(other, 2, Implementation::kFlash) == want);
+  other = c;
+  other.seed += 1;
+  EXPECT_FALSE(outputs(other, 2, Implementation::kFlash)[0] == want[0]);
+}
+
 // A causal mask as blocks of whole tiles of the kernel is the causal mask, to the bit; as other blocks to rounding (grid_test.cpp).
 TEST(AttentionDeterminism, CausalAsBlocks) {
+  if (flashgpt::testing::on_gpu()) GTEST_SKIP() << "the CPU's so far";
   for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512}) {
     if (isa > cpu_target(1).isa) continue;
     IsaGuard guard(isa);

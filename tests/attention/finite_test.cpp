@@ -43,6 +43,7 @@ bool any_nan(const Tensor& t, std::int64_t row) {
 }
 
 TEST(AttentionFinite, NothingLeaksThroughTheMask) {
+  if (flashgpt::testing::on_gpu()) GTEST_SKIP() << "the CPU's so far";
   ThreadPool pool(2, false);
   constexpr std::int64_t kN = 90, kAt = 37;  // not at a boundary of tiles
   for (const bool softcap : {false, true})

@@ -202,12 +202,14 @@ std::vector<Case> sparse_features() {
 }
 
 TEST(AttentionGrid, TiledMatchesReferenceWithSinkDropoutAndBlocks) {
+  if (flashgpt::testing::on_gpu()) GTEST_SKIP() << "the CPU's so far";
   ThreadPool pool(2, false);
   for (const Case& c : sparse_features()) expect_matches_reference(c, pool, Implementation::kFlash);
 }
 
 // A part of the cases: every type goes through the same code but for its conversions.
 template <class T> void check_narrow(double tolerance, int offset) {
+  if (flashgpt::testing::on_gpu()) GTEST_SKIP() << "the CPU's so far";
   ThreadPool pool(2, false);
   auto narrow = [&](Case c) {
     c.spec.dtype = DtypeOf<T>::value;
