@@ -102,6 +102,9 @@ FLASHGPT_API const char* flashgpt_message(void);
 FLASHGPT_API flashgpt_status flashgpt_create(const flashgpt_context_options* options, flashgpt_context** context);
 FLASHGPT_API void flashgpt_destroy(flashgpt_context* context);
 
+/* Keys that the kernels take at a time: with block_k a multiple of it a causal mask given as blocks has the bits of causal. 0 for NULL. */
+FLASHGPT_API int64_t flashgpt_attention_key_tile(const flashgpt_context* context);
+
 /* Defaults: no windows (-1), everything else zero, size set. */
 FLASHGPT_API void flashgpt_attention_spec_init(flashgpt_attention_spec* spec);
 

@@ -212,6 +212,10 @@ flashgpt_status flashgpt_create(const flashgpt_context_options* options, flashgp
 }
 void flashgpt_destroy(flashgpt_context* context) { delete context; }
 
+int64_t flashgpt_attention_key_tile(const flashgpt_context* context) {
+  return context ? attention::flash_key_tile(context->target.isa) : 0;
+}
+
 void flashgpt_attention_spec_init(flashgpt_attention_spec* spec) {
   if (spec == nullptr) return;
   *spec = {};

@@ -229,6 +229,8 @@ TEST(CApi, FaultsAreStatusAndMessage) {
   expect("options.device = 1", flashgpt_create(&cuda, &none), FLASHGPT_DEVICE);
   EXPECT_EQ(none, nullptr);
   EXPECT_EQ(run(spec, args), FLASHGPT_OK) << flashgpt_message();
+  EXPECT_EQ(flashgpt_attention_key_tile(host.context), flash_key_tile(cpu_target(1).isa));
+  EXPECT_EQ(flashgpt_attention_key_tile(nullptr), 0);
 }
 
 // A caller who knows fewer fields: those behind its struct are absent.
@@ -284,7 +286,7 @@ TEST(CApi, LibraryExportsTheHeaderOnly) {
     ++symbols;
   }
   pclose(nm);
-  EXPECT_EQ(symbols, 14);
+  EXPECT_EQ(symbols, 15);
   void* library = dlopen(FLASHGPT_LIBRARY, RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(library, nullptr) << dlerror();
   auto* version = reinterpret_cast<const char* (*)()>(dlsym(library, "flashgpt_version"));
