@@ -272,6 +272,12 @@ TEST(AttentionGrid, Bf16OnGpuOverHeadDims) {
 }
 TEST(AttentionGrid, Bf16OnGpuOverLengths) { expect_16_bits_match_reference<Bf16>(4e-3, lengths()); }
 TEST(AttentionGrid, Bf16OnGpuWithFeatures) { expect_16_bits_match_reference<Bf16>(4e-3, features()); }
+TEST(AttentionGrid, Bf16OnGpuWithSinkDropoutAndBlocks) {
+  std::vector<Case> cases = sparse_features();
+  expect_16_bits_match_reference<Bf16>(5e-3, cases);
+  cases.erase(cases.begin());
+  expect_16_bits_match_reference<Bf16>(5e-3, cases);
+}
 TEST(AttentionGrid, Fp16OnGpuOverHeadDims) { expect_16_bits_match_reference<Fp16>(6e-4, head_dims()); }
 TEST(AttentionGrid, Fp16OnGpuWithFeatures) {
   std::vector<Case> cases = features();

@@ -1,4 +1,6 @@
 // Which implementation does what on a GPU: the first row of the table that carries the op.
+#include <algorithm>
+
 #include "attention/cuda/implementations.h"
 
 namespace flashgpt::attention {
@@ -17,13 +19,20 @@ template <class Op> constexpr Row<Op> kRows[] = {
     {"simt", simt::carries, simt::scratch_bytes, simt::launch},
 };
 
-// What all rows together can do: the error of an op that none carries says which field is too much.
-constexpr Abilities kAble{.backend = "attention on a GPU", .bf16 = true, .fp16 = true};
-
 template <class Op> const Row<Op>& row_of(int capability, const Op& op) {
   for (const Row<Op>& row : kRows<Op>)
     if (row.carries(capability, op)) return row;
-  require_able(Op::kName, op.spec, kAble);
+  // Why none does.
+  const bool narrow = op.spec.dtype != Dtype::kF32;
+  require_able(Op::kName, op.spec,
+               {.backend = narrow ? "attention in 16 bits on a GPU" : "attention in fp32 on a GPU",
+                .dropout = narrow,
+                .sink = narrow,
+                .block_mask = narrow,
+                .bf16 = true,
+                .fp16 = true});
+  require(!op.spec.block_mask || std::min(op.spec.block_q, op.spec.block_k) >= 8, Op::kName, ": block_q = ", op.spec.block_q,
+          ", block_k = ", op.spec.block_k, ", expected at least 8 on a GPU");
   throw Error(ErrorCode::kInvalid, cat(Op::kName, ": head_dim = ", op.spec.head_dim, ", v_head_dim = ", op.spec.v_head_dim,
                                        ", dtype = ", name_of(op.spec.dtype), ", compute capability ", capability,
                                        ": no kernel; expected head dims up to 256, and 16-bit types from capability 80 on"));

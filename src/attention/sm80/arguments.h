@@ -11,7 +11,7 @@ struct Variant {
   bool half = false;         // fp16 instead of bf16
   int kilobytes = 163;       // of shared memory a block may have: 99, 163 or 227
   bool left = false;         // the window has a left side
-  bool alibi = false, softcap = false;
+  bool alibi = false, softcap = false, dropout = false, sink = false, blocks = false;
   bool whole = true;  // rows start at multiples of 16 bytes and head dims are multiples of 8
   bool wide = false;  // o in fp32
 };
@@ -32,9 +32,9 @@ struct Shape {
 // A warp has rows / warps queries: 32 where the sums fit in registers, since each fragment of K and V then serves two products.
 constexpr Shape forward_shape(const Variant& v) {
   const int d = larger(v.dim, v.v_dim);
-  const bool plain = !v.alibi && !v.softcap && !v.left;
+  const bool plain = !v.alibi && !v.softcap && !v.left && !v.dropout && !v.blocks;
   if (d <= 64) return {128, plain ? 128 : 64, 4, 2};
-  if (d <= 128) return {128, 64, 4, 2};
+  if (d <= 128) return {128, 64, v.alibi || v.softcap || v.dropout || v.blocks ? 8 : 4, 1};
   if (d == 256 && v.kilobytes < 163) return {64, 64, 4, 1};
   return {128, 64, 8, 1};
 }
@@ -112,6 +112,13 @@ template <class T> struct View {
 using Rows = View<unsigned short>;
 using Column = View<float>;  // a number a row
 
+constexpr int kLeastBlock = 8;  // queries or keys of a block of a block mask
+
+struct BlockList {  // of blocks.h, for queries
+  const int *count, *index;
+  Int64 batch_stride, head_stride, room;
+};
+
 struct Arguments {
   Rows q, k, v, o;
   View<float> wide_o;  // instead of o
@@ -128,15 +135,25 @@ struct Arguments {
   int section;                   // heads whose keys and values fit the L2 cache together
   float scale;                   // of q k; with softcap: scale / softcap
   float softcap;
+  const Int64* dropout_state;  // seed, offset
+  unsigned dropout_stream, dropout_threshold;
+  const float* sinks;  // by head
+  BlockList full, partial;
+  int block_q, block_k;
   // Backward.
   Rows dout, dq, dk, dv;
   Column dlse;          // may have no data
   float *lse2, *delta;  // [heads][total_q]: lse log2(e), +inf where no key is seen; rowsum(dout o) - dlse
-  float* dq_sum;        // [heads][total_q][Variant::dim], or null: dq by a kernel of its own
+  // Sums of dq, or null: dq by a kernel of its own. Varlen: [heads][total_q][Variant::dim]; dense: [batch][heads][sum_rows / 16]
+  // [dim / 8] pieces of 16 x 8 in fragment order.
+  float* dq_sum;  // [heads][total_q][Variant::dim], or null: dq by a kernel of its own
   Int64 total_q;
+  float* dsink;
   float gradient_scale;  // d score / d (q k), softcap's part aside
 };
 constexpr int kRowThreads = 256;
+// How many lanes share a row in the kernels that go through rows, 8 columns each.
+constexpr int lanes_of(int dim) { return dim <= 32 ? 4 : dim <= 64 ? 8 : dim <= 128 ? 16 : 32; }
 
 // Order of the work of a dense batch: heads in sections; inside a section tile by tile, neighbours in different heads. `heads`: of all
 // sequences.
@@ -148,6 +165,9 @@ FLASHGPT_HD constexpr Work work_of(int index, int tiles, int heads, int section)
             width = section < heads - done ? section : heads - done;
   return {inside / width, done + inside % width};
 }
+
+// Rows of a sequence in dq_sum, dense.
+FLASHGPT_HD constexpr Int64 sum_rows(Int64 max_q) { return (max_q + 127) / 128 * 128; }
 
 struct TailArguments {  // rows behind the last sequence of a varlen batch
   Rows rows;

@@ -20,8 +20,9 @@ Plan plan_of(const Backward& op, const Problem& p, int capability, bool whole) {
   n.keys = keys_shape(n.variant);
   n.queries = queries_shape(n.variant);
   const std::size_t rows = static_cast<std::size_t>(p.total_q * p.heads);
+  const std::size_t sums = p.varlen ? rows : static_cast<std::size_t>(p.batch * p.heads * sum_rows(p.max_q));
   n.stats = round_up(rows * sizeof(float));
-  n.dq_sum = op.spec.deterministic ? 0 : round_up(rows * static_cast<std::size_t>(n.variant.dim) * sizeof(float));
+  n.dq_sum = op.spec.deterministic ? 0 : round_up(sums * static_cast<std::size_t>(n.variant.dim) * sizeof(float));
   n.k_tiles = p.varlen ? round_up(simt::list_bytes(p.total_k, p.batch, n.keys.keys)) : 0;
   n.q_tiles = p.varlen && op.spec.deterministic ? round_up(simt::list_bytes(p.total_q, p.batch, n.queries.rows)) : 0;
   return n;
@@ -65,16 +66,24 @@ void launch(CudaStream s, const Backward& op, Scratch scratch) {
   if (n.k_tiles > 0) a.k_tiles = list(n.k_tiles, p.cu_k, n.keys.keys);
   if (n.q_tiles > 0) a.q_tiles = list(n.q_tiles, p.cu_q, n.queries.rows);
 
-  const Index row_blocks = (p.total_q * p.heads + kRowThreads / 32 - 1) / (kRowThreads / 32);
-  auto by_rows = [&](const char* kernel) { start(s, kernel_key(kernel, n.variant, arch), row_blocks, kRowThreads / 32, 0, a); };
-  by_rows("prepare");
+  auto by_rows = [&](const char* kernel, int dim) {
+    const Index rows = kRowThreads / lanes_of(dim);
+    start(s, kernel_key(kernel, n.variant, arch), (p.total_q * p.heads + rows - 1) / rows, kRowThreads / 32, 0, a);
+  };
+  by_rows("prepare", n.variant.v_dim);
+  if (n.dq_sum > 0)
+    cuda::check(cuda::driver().cuMemsetD8Async(reinterpret_cast<cuda::Address>(a.dq_sum), 0, n.dq_sum, s.stream), "sums of dq");
   start(s, kernel_key(op.spec.deterministic ? "backward_keys" : "backward", n.variant, arch),
         simt::grid_of(s, p, p.max_k, p.kv_heads, n.keys.keys), n.keys.warps, keys_layout(n.variant).total, a);
+  if (op.spec.sink && op.dsink.data) {
+    a.dsink = static_cast<float*>(op.dsink.data);
+    cuda::call(s, "attention/sm80/rows.cuh", "flashgpt::attention::sm80::sink_gradient", static_cast<unsigned>(p.heads), a, kRowThreads);
+  }
   if (op.spec.deterministic) {
     start(s, kernel_key("backward_queries", n.variant, arch), simt::grid_of(s, p, p.max_q, p.heads, n.queries.rows), n.queries.warps,
           queries_shared(n.variant), a);
   } else {
-    by_rows("finish");
+    by_rows("finish", n.variant.dim);
   }
   if (!p.varlen) return;
   auto tail = [&](const Rows& r, const std::int32_t* cu, Index total, Index heads, Index columns) {

@@ -56,7 +56,7 @@ template <Variant C, bool SumDq> struct KeysTile {
       }
   }
 
-  DEVICE void make_weights(int row, uint32_t at, float slope) const {
+  DEVICE void make_weights(int row, int head, uint32_t at, float slope, const BlockTable& table) const {
     const int warp_row = warp / (kWarps / kS) * kSRows, warp_column = warp % (kWarps / kS) * kSColumns;
     float s[kSRows / 16][kSColumns / 8][4], dp[kSRows / 16][kSColumns / 8][4];
     clear(s);
@@ -65,11 +65,12 @@ template <Variant C, bool SumDq> struct KeysTile {
     multiply<E, C.v_dim, false, M, true, N>(dp, at + kLayout.q_bytes, warp_row, memory + kLayout.v, warp_column);
     const int lane_row = warp_row + lane_index() / 4;
     const uint32_t lse2 = at + kLayout.stats + lane_row * 4, delta = lse2 + M * 4;
-    const Position where{row + lane_row, item.first + warp_column + lane_index() % 4 * 2, shift, len_k, slope};
-    if (needs_mask<C.left>(a, row, M, item.first, N, shift, len_k))
-      weights<C, true>(a, where, lse2, delta, s, dp);
+    const Position where{row + lane_row, item.first + warp_column + lane_index() % 4 * 2, shift, len_k, slope, len_q,
+                         sequence_head(a, item.sequence, head)};
+    if (C.blocks || needs_mask<C.left>(a, row, M, item.first, N, shift, len_k))
+      weights<C, true>(a, where, lse2, delta, table, s, dp);
     else
-      weights<C, false>(a, where, lse2, delta, s, dp);
+      weights<C, false>(a, where, lse2, delta, table, s, dp);
     to_shared(memory + kLayout.p, s, warp_row, warp_column);
     to_shared(memory + kLayout.ds, dp, warp_row, warp_column);
   }
@@ -80,12 +81,20 @@ template <Variant C, bool SumDq> struct KeysTile {
     clear(dq);
     multiply<E, N, false, M, false, N>(dq, memory + kLayout.ds, warp_row, memory, warp_column);
     const int first = row + warp_row + lane_index() / 4;
-    float* to = a.dq_sum + (stats_row(a, item, n, head) + first) * C.dim + warp_column;
+    if (a.varlen) {
+      float* to = a.dq_sum + (stats_row(a, item, n, head) + first) * C.dim + warp_column;
 #pragma unroll
-    for (int r = 0; r < kQRows / 16; ++r)
+      for (int r = 0; r < kQRows / 16; ++r)
 #pragma unroll
-      for (int j = 0; j < kQColumns / 8; ++j)
-        reduce_piece(to + 16 * r * C.dim + 8 * j, 8 * C.dim, dq[r][j], first + 16 * r < len_q, first + 16 * r + 8 < len_q);
+        for (int j = 0; j < kQColumns / 8; ++j)
+          reduce_rows(to + 16 * r * C.dim + 8 * j, 8 * C.dim, dq[r][j], first + 16 * r < len_q, first + 16 * r + 8 < len_q);
+    } else {
+      float* to = a.dq_sum + ((Int64{item.sequence} * a.heads + head) * sum_rows(a.max_q) + row + warp_row) * C.dim + warp_column * 16;
+#pragma unroll
+      for (int r = 0; r < kQRows / 16; ++r)
+#pragma unroll
+        for (int j = 0; j < kQColumns / 8; ++j) reduce_fragment(to + 16 * r * C.dim + 128 * j, dq[r][j]);
+    }
   }
 
   template <int Columns, int Width, int R, int J>
@@ -103,15 +112,16 @@ template <Variant C, bool SumDq> struct KeysTile {
     store_rows<N, Columns, N, kThreads, C.whole>(tile, 0, threadIdx.x, to, stride, room, columns);
   }
 
-  DEVICE void run() {
+  DEVICE void run(unsigned char* states) {
     const Lengths n = lengths_of(a, item.sequence);
     len_q = n.len_q, len_k = n.len_k, shift = len_k - len_q;
     clear(dk);
     clear(dv);
     // Queries that see a key of the tile: mask.h's rule, in 32 bits.
     const int last_key = smaller(item.first + N, len_k);
-    const int low = a.right < 0 ? 0 : larger(0, item.first - shift - a.right);
-    const int high = !C.left ? len_q : smaller(len_q, last_key - shift + a.left);
+    BlockTable table{states};
+    const int low = C.blocks || a.right < 0 ? 0 : larger(0, item.first - shift - a.right);
+    const int high = C.blocks || !C.left ? len_q : smaller(len_q, last_key - shift + a.left);
     const int first_row = low / M * M, tiles = item.first < len_k && high > low ? (high - first_row + M - 1) / M : 0;
     const int count = tiles * a.group, first_head = item.head * a.group;
     if (count > 0) {
@@ -133,7 +143,13 @@ template <Variant C, bool SumDq> struct KeysTile {
       __syncthreads();  // the tiles are here; those of the turn before, P and dS have been read
       if (kShape.stages == 2 && i + 1 < count) load_queries(n, next_head, first_row + next_tile * M, i + 1);
       const uint32_t at = stage(i);
-      make_weights(row, at, C.alibi ? slope_of(a, item.sequence, head) * kLog2e : 0.0f);
+      if constexpr (C.blocks) {
+        if (!table.read(a, item.sequence, head, row, smaller(row + M, len_q), item.first, last_key)) {
+          tile = next_tile, head = next_head;
+          continue;
+        }
+      }
+      make_weights(row, head, at, C.alibi ? slope_of(a, item.sequence, head) * kLog2e : 0.0f, table);
       __syncthreads();  // P and dS are whole
       multiply<E, M, true, M, false, M>(dv, memory + kLayout.p, warp / (kWarps / kV) * kVRows, at + kLayout.q_bytes,
                                         warp % (kWarps / kV) * kVColumns);
@@ -152,10 +168,11 @@ template <Variant C, bool SumDq> struct KeysTile {
 
 template <Variant C, bool SumDq> DEVICE void backward_keys_block(const Arguments& a) {
   extern __shared__ char dynamic_memory[];
+  __shared__ unsigned char states[C.blocks ? BlockTable::kRoom : 1];
   const uint32_t memory = align_up(smem_address(dynamic_memory), kAlignment);
   Item item;
   for (int i = blockIdx.x; find_item(a, a.k_tiles, i, a.kv_heads, a.max_k, keys_shape(C).keys, false, item); i += gridDim.x) {
-    KeysTile<C, SumDq>(a, item, memory).run();
+    KeysTile<C, SumDq>(a, item, memory).run(states);
     if (!a.k_tiles) break;
     __syncthreads();
   }

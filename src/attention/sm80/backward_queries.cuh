@@ -30,18 +30,19 @@ template <Variant C> struct QueriesTile {
     copy_commit();
   }
 
-  DEVICE void add_keys(int key, uint32_t at, uint32_t stats, float slope) {
+  DEVICE void add_keys(int key, uint32_t at, uint32_t stats, float slope, int len_q, const BlockTable& table) {
     const int warp_row = threadIdx.x / kWarp * 16, lane_row = warp_row + lane_index() / 4;
     float s[1][N / 8][4], dp[1][N / 8][4];
     clear(s);
     clear(dp);
     multiply<E, C.dim, false, M, true, N>(s, memory, warp_row, at, 0);
     multiply<E, C.v_dim, false, M, true, N>(dp, memory + kDout, warp_row, at + kV, 0);
-    const Position where{item.first + lane_row, key + lane_index() % 4 * 2, shift, len_k, slope};
-    if (needs_mask<C.left>(a, item.first, M, key, N, shift, len_k))
-      weights<C, true>(a, where, stats + lane_row * 4, stats + (M + lane_row) * 4, s, dp);
+    const Position where{item.first + lane_row, key + lane_index() % 4 * 2, shift, len_k, slope, len_q,
+                         sequence_head(a, item.sequence, item.head)};
+    if (C.blocks || needs_mask<C.left>(a, item.first, M, key, N, shift, len_k))
+      weights<C, true>(a, where, stats + lane_row * 4, stats + (M + lane_row) * 4, table, s, dp);
     else
-      weights<C, false>(a, where, stats + lane_row * 4, stats + (M + lane_row) * 4, s, dp);
+      weights<C, false>(a, where, stats + lane_row * 4, stats + (M + lane_row) * 4, table, s, dp);
     const uint32_t k_place = place_down(at);
 #pragma unroll
     for (int j = 0; j < N; j += 16) {
@@ -57,12 +58,13 @@ template <Variant C> struct QueriesTile {
     }
   }
 
-  DEVICE void run(uint32_t stats) {
+  DEVICE void run(uint32_t stats, unsigned char* states) {
     const Lengths n = lengths_of(a, item.sequence);
     len_k = n.len_k, shift = n.len_k - n.len_q;
     clear(dq);
     const int last = smaller(item.first + M, n.len_q);
-    const Seen keys = keys_of_tile<C.left>(a, item.first, last, shift, len_k);
+    BlockTable table{states};
+    const Seen keys = C.blocks ? Seen{0, len_k} : keys_of_tile<C.left>(a, item.first, last, shift, len_k);
     const int first_key = keys.low / N * N, count = item.first < n.len_q && keys.high > keys.low ? (keys.high - first_key + N - 1) / N : 0;
     const float slope = C.alibi ? slope_of(a, item.sequence, item.head) * kLog2e : 0.0f;
     if (count > 0) {
@@ -82,7 +84,9 @@ template <Variant C> struct QueriesTile {
       copy_wait<0>();
       __syncthreads();
       if (kShape.stages == 2 && i + 1 < count) load_keys(n, first_key + (i + 1) * N, i + 1);
-      add_keys(first_key + i * N, stage(i), stats, slope);
+      const int key = first_key + i * N;
+      if (C.blocks && !table.read(a, item.sequence, item.head, item.first, last, key, smaller(key + N, len_k))) continue;
+      add_keys(key, stage(i), stats, slope, n.len_q, table);
     }
     __syncthreads();  // Q has been read by all: each warp's dQ takes the place of its rows
     const int warp_row = threadIdx.x / kWarp * 16;
@@ -102,11 +106,12 @@ template <Variant C> struct QueriesTile {
 template <Variant C>
 __global__ void __launch_bounds__(queries_shape(C).warps * 32, 1) backward_queries(const __grid_constant__ Arguments a) {
   extern __shared__ char dynamic_memory[];
+  __shared__ unsigned char states[C.blocks ? BlockTable::kRoom : 1];
   __shared__ float stats[2 * queries_shape(C).rows];
   const uint32_t memory = align_up(smem_address(dynamic_memory), kAlignment);
   Item item;
   for (int i = blockIdx.x; find_item(a, a.q_tiles, i, a.heads, a.max_q, queries_shape(C).rows, a.right >= 0, item); i += gridDim.x) {
-    QueriesTile<C>(a, item, memory).run(smem_address(stats));
+    QueriesTile<C>(a, item, memory).run(smem_address(stats), states);
     if (!a.q_tiles) break;
     __syncthreads();
   }

@@ -5,7 +5,7 @@
 // with c = scale log2(e). The accumulators of S, packed to 16 bits, are the fragments of P that the second product reads. K of the next
 // tile is under way during softmax and P V, V of this one during Q K^T.
 #pragma once
-#include "attention/sm80/tiles.cuh"
+#include "attention/sm80/features.cuh"
 
 namespace flashgpt::attention::sm80 {
 
@@ -89,6 +89,34 @@ template <Variant C> struct ForwardTile {
     });
   }
 
+  DEVICE void mask_blocks(int key, const BlockTable& table) {
+    const int column = key + lane_index() % 4 * 2;
+#pragma unroll
+    for (int r = 0; r < R; ++r)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int row = item.first + row0 + 16 * r + 8 * half;
+        const Seen seen = keys_of_query<C.left>(a, row, shift, len_k);
+#pragma unroll
+        for (int j = 0; j < N / 8; ++j)
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            const int at = column + 8 * j + e;
+            const bool in = row < len_k - shift && at < len_k;  // row < len_q
+            if (!in || !table.sees(a, row, at, at >= seen.high || (C.left && at < seen.low))) s[r][j][2 * half + e] = -infinity();
+          }
+      }
+  }
+
+  // Zeroes what is dropped: after its sum, which is that of all weights.
+  DEVICE void drop(int key) {
+    unsigned keep[R][N / 16];
+    keep_bits<R, N / 8>(a, sequence_head(a, item.sequence, item.head), item.first + row0, key + lane_index() % 4 * 2, keep);
+    each_score([&](int r, int half, int j, int e) {
+      if (!is_kept(keep, r, half, j, e)) s[r][j][2 * half + e] = 0.0f;
+    });
+  }
+
   DEVICE void mask(int key) {
     const int column = key + lane_index() % 4 * 2;
 #pragma unroll
@@ -168,11 +196,18 @@ template <Variant C> struct ForwardTile {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int row = item.first + row0 + 16 * r + 8 * half;
-        const float sum = quad_sum(total[r][half]);
+        float sum = quad_sum(total[r][half]), top = most[r][half] * c, factor = 1.0f;
+        if constexpr (C.sink) {  // one more score, of no value
+          const float sink = a.sinks[item.head] * kLog2e, larger = fmaxf(top, sink), shifted = larger == -infinity() ? 0.0f : larger;
+          factor = ex2(top - shifted);
+          sum = sum * factor + ex2(sink - shifted);
+          top = larger;
+        }
+        if constexpr (C.dropout) factor *= dropout_scale(a.dropout_threshold);
         const bool any = sum > 0 && row < n.len_q;
-        const float inverse = any ? 1.0f / sum : 0.0f;
+        const float inverse = any ? factor / sum : 0.0f;
         if (a.lse.data && lane_index() % 4 == 0 && row < n.room_q)
-          *a.lse.at(item.sequence, n.q_first + row, item.head) = any ? (most[r][half] * c + lg2(sum)) * kLn2 : -infinity();
+          *a.lse.at(item.sequence, n.q_first + row, item.head) = any ? (top + lg2(sum)) * kLn2 : -infinity();
 #pragma unroll
         for (int j = 0; j < C.v_dim / 8; ++j) {
           const float x = any ? o[r][j][2 * half] * inverse : 0.0f, y = any ? o[r][j][2 * half + 1] * inverse : 0.0f;
@@ -193,7 +228,7 @@ template <Variant C> struct ForwardTile {
     }
   }
 
-  DEVICE void run() {
+  DEVICE void run(unsigned char* states) {
     const Lengths n = lengths_of(a, item.sequence);
     len_k = n.len_k, shift = n.len_k - n.len_q;
     const unsigned short *k_rows = a.k.at(item.sequence, n.k_first, kv), *v_rows = a.v.at(item.sequence, n.k_first, kv);
@@ -205,17 +240,25 @@ template <Variant C> struct ForwardTile {
       for (int j = 0; j < C.v_dim / 8; ++j) fill(o[r][j], 0.0f);
     }
     const int last = smaller(item.first + M, n.len_q);
-    const Seen keys = keys_of_tile<C.left>(a, item.first, last, shift, len_k);
+    const Seen keys = C.blocks ? Seen{0, len_k} : keys_of_tile<C.left>(a, item.first, last, shift, len_k);
+    BlockTable table{states};
     const int first_key = keys.low / N * N, end = item.first < n.len_q && keys.high > keys.low ? (keys.high + N - 1) / N * N : first_key;
     // Tiles inside [all.low, all.high) need no mask.
     const Seen all{keys_of_query<C.left>(a, last - 1, shift, len_k).low, keys_of_query<C.left>(a, item.first, shift, len_k).high};
-    if (end > first_key) {
+    int key = end - N;
+    // The tile of keys from `at` down that is not wholly unseen; its blocks are in the table. All threads.
+    const auto next_seen = [&](int at) {
+      while (at >= first_key && !table.read(a, item.sequence, item.head, item.first, last, at, smaller(at + N, len_k))) at -= N;
+      return at;
+    };
+    if constexpr (C.blocks) key = next_seen(key);
+    if (key >= first_key) {
       load_tile<M, C.dim, kThreads, C.whole>(q, a.q.at(item.sequence, n.q_first + item.first, item.head), a.q.row, n.len_q - item.first,
                                              a.head_dim);
-      load_k(k_rows, end - N);
+      load_k(k_rows, key);
       copy_commit();
     }
-    for (int key = end - N; key >= first_key; key -= N) {
+    while (key >= first_key) {
       copy_wait<0>();
       __syncthreads();  // K is here, V of the tile before has been read
       load_v(v_rows, key);
@@ -223,13 +266,23 @@ template <Variant C> struct ForwardTile {
       scores();
       copy_wait<0>();
       __syncthreads();  // V is here, K has been read
-      if (key > first_key) {
-        load_k(k_rows, key - N);
+      const int now = key;
+      if constexpr (C.blocks) {
+        if constexpr (kScored) transform(now);
+        mask_blocks(now, table);
+        __syncthreads();  // the table has been read
+        key = next_seen(key - N);
+      } else {
+        key -= N;
+      }
+      if (key >= first_key) {
+        load_k(k_rows, key);
         copy_commit();
       }
-      if constexpr (kScored) transform(key);
-      if (key + N > all.high || (C.left && key < all.low)) mask(key);
+      if constexpr (kScored && !C.blocks) transform(now);
+      if (!C.blocks && (now + N > all.high || (C.left && now < all.low))) mask(now);
       softmax();
+      if constexpr (C.dropout) drop(now);
       add_values();
     }
     finish();
@@ -240,10 +293,11 @@ template <Variant C> struct ForwardTile {
 template <Variant C> __global__ void __launch_bounds__(forward_shape(C).warps * 32, forward_shape(C).blocks)
     forward(const __grid_constant__ Arguments a) {
   extern __shared__ char dynamic_memory[];
+  __shared__ unsigned char states[C.blocks ? BlockTable::kRoom : 1];
   const uint32_t memory = align_up(smem_address(dynamic_memory), kAlignment);
   Item item;
   for (int i = blockIdx.x; find_item(a, a.q_tiles, i, a.heads, a.max_q, forward_shape(C).rows, a.right >= 0, item); i += gridDim.x) {
-    ForwardTile<C>(a, item, memory).run();
+    ForwardTile<C>(a, item, memory).run(states);
     if (!a.q_tiles) break;  // a dense batch has a block for each tile
     __syncthreads();        // the next tile of queries goes where this one's o was
   }

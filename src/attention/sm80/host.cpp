@@ -11,13 +11,15 @@ constexpr Index kLongest = 1 << 29;          // positions are 32-bit numbers in 
 template <class T> View<T> view(const attention::View<T>& v) { return {v.data, v.sequence, v.row, v.head}; }
 
 int as_int(Index x) { return static_cast<int>(x); }
+BlockList list_of(const BlockView::List& l) { return {l.count, l.index, l.batch_stride, l.head_stride, l.room}; }
 int limit(Index window) { return as_int(std::min(window, kLongest)); }
 
 }  // namespace
 
 bool carries_spec(int capability, const AttentionSpec& s) {
-  return capability >= 80 && (s.dtype == Dtype::kBF16 || s.dtype == Dtype::kF16) && s.dropout == 0 && !s.sink && !s.block_mask &&
-         s.head_dim <= 256 && s.v_head_dim <= 256 && s.max_q <= kLongest && s.max_k <= kLongest;
+  return capability >= 80 && (s.dtype == Dtype::kBF16 || s.dtype == Dtype::kF16) &&
+         (!s.block_mask || (s.block_q >= kLeastBlock && s.block_k >= kLeastBlock)) && s.head_dim <= 256 && s.v_head_dim <= 256 &&
+         s.max_q <= kLongest && s.max_k <= kLongest;
 }
 
 bool is_whole(const Tensor& t) {
@@ -63,6 +65,14 @@ template <class Op> Arguments arguments_of(const Op& op, const Problem& p) {
           .section = as_int(std::clamp<Index>(kSectionBytes / std::max<Index>(head_bytes, 1), 1, std::max<Index>(1, p.batch * p.heads))),
           .scale = p.softcap > 0 ? p.scale / p.softcap : p.scale,
           .softcap = p.softcap,
+          .dropout_state = reinterpret_cast<const Int64*>(p.dropout_state),
+          .dropout_stream = p.dropout_stream,
+          .dropout_threshold = p.dropout_threshold,
+          .sinks = static_cast<const float*>(p.sinks),
+          .full = list_of(p.blocks.full),
+          .partial = list_of(p.blocks.partial),
+          .block_q = as_int(p.blocks.block_q),
+          .block_k = as_int(p.blocks.block_k),
           .dout = {},
           .dq = {},
           .dk = {},
@@ -72,6 +82,7 @@ template <class Op> Arguments arguments_of(const Op& op, const Problem& p) {
           .delta = nullptr,
           .dq_sum = nullptr,
           .total_q = p.total_q,
+          .dsink = nullptr,
           .gradient_scale = p.scale};
 }
 template Arguments arguments_of(const Forward&, const Problem&);

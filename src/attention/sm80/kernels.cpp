@@ -26,6 +26,9 @@ Variant variant_of(const AttentionSpec& s, int capability, bool whole) {
           .left = s.window_left >= 0,
           .alibi = s.alibi,
           .softcap = s.softcap > 0,
+          .dropout = s.dropout > 0,
+          .sink = s.sink,
+          .blocks = s.block_mask,
           .whole = whole,
           .wide = s.partial_output};
 }
@@ -33,7 +36,7 @@ Variant variant_of(const AttentionSpec& s, int capability, bool whole) {
 std::string expression(const char* kernel, const Variant& v) {
   const std::string space = "flashgpt::attention::sm80::";
   std::string s = cat(space, kernel, "<", space, "Variant{", v.dim, ",", v.v_dim, ",", v.half ? "true" : "false", ",", v.kilobytes);
-  for (bool flag : {v.left, v.alibi, v.softcap, v.whole, v.wide}) s += flag ? ",true" : ",false";
+  for (bool flag : {v.left, v.alibi, v.softcap, v.dropout, v.sink, v.blocks, v.whole, v.wide}) s += flag ? ",true" : ",false";
   return s + "}>";
 }
 
@@ -47,30 +50,31 @@ cuda::KernelKey kernel_key(const char* kernel, const Variant& v, const std::stri
 
 std::vector<cuda::KernelKey> all_kernels(int capability) {
   const std::string arch = cuda::arch_of(capability);
-  std::vector<Variant> variants;
+  std::vector<cuda::KernelKey> keys;
+  for (const char* kernel : {"clear_tail", "sink_gradient"})
+    keys.push_back(
+        {.file = "attention/sm80/rows.cuh", .expression = cat("flashgpt::attention::sm80::", kernel), .arch = arch, .options = {}});
+  auto add = [&](const Variant& v, std::initializer_list<const char*> kernels) {
+    for (const char* kernel : kernels) keys.push_back(kernel_key(kernel, v, arch));
+  };
   for (int d : kDims) {
     const Variant plain{.dim = d, .v_dim = d, .kilobytes = kilobytes_of(capability)};
+    add(plain, {"prepare", "forward", "backward", "backward_keys", "backward_queries", "finish"});
+    if (d == 32 || d == 96 || d == 192) continue;
     Variant all = plain;
-    all.half = all.left = all.alibi = all.softcap = all.wide = true;
+    all.half = all.left = all.alibi = all.softcap = all.dropout = all.sink = all.blocks = all.wide = true;
     all.whole = false;
-    variants.push_back(plain);
-    variants.push_back(all);
-    if (d != 64 && d != 128) continue;
-    for (bool Variant::*feature : {&Variant::half, &Variant::left, &Variant::alibi, &Variant::softcap}) {
-      variants.push_back(plain);
-      variants.back().*feature = true;
+    add(all, {"prepare", "forward", "backward", "backward_queries", "finish"});
+    if (d != 128) continue;
+    for (bool Variant::*feature :
+         {&Variant::half, &Variant::left, &Variant::alibi, &Variant::softcap, &Variant::dropout, &Variant::sink, &Variant::blocks}) {
+      Variant one = plain;
+      one.*feature = true;
+      add(one, {"forward", "backward"});
     }
   }
   for (auto [d, v_d] : {std::pair{192, 128}, {64, 256}})
-    variants.push_back({.dim = d, .v_dim = v_d, .kilobytes = kilobytes_of(capability)});
-  std::vector<cuda::KernelKey> keys{
-      {.file = "attention/sm80/rows.cuh", .expression = "flashgpt::attention::sm80::clear_tail", .arch = arch, .options = {}}};
-  for (const Variant& v : variants)
-    for (const char* kernel : {"forward", "backward", "backward_queries"}) keys.push_back(kernel_key(kernel, v, arch));
-  for (const char* kernel : {"prepare", "finish", "backward_keys"}) {
-    keys.push_back(kernel_key(kernel, variants.front(), arch));
-    keys.push_back(kernel_key(kernel, variants[1], arch));
-  }
+    add({.dim = d, .v_dim = v_d, .kilobytes = kilobytes_of(capability)}, {"forward", "backward"});
   return keys;
 }
 

@@ -2,7 +2,7 @@
 //   P = 2^(score log2(e) - lse log2(e))      dS = P (dP - delta) score'
 // score' without the factor gradient_scale, which dq and dk get at the end.
 #pragma once
-#include "attention/sm80/tiles.cuh"
+#include "attention/sm80/features.cuh"
 
 namespace flashgpt::attention::sm80 {
 
@@ -11,13 +11,18 @@ struct Position {
   int row, column;  // of the sequence
   int shift, len_k;
   float slope;  // times log2(e)
+  int len_q;
+  unsigned sequence_head;
 };
 
 // lse2 and delta of the thread's rows come from shared memory: row + 16 r + 8 half lies 4 (16 r + 8 half) bytes behind the address.
 template <Variant C, bool Masked, int R, int J>
-DEVICE void weights(const Arguments& a, const Position& at, uint32_t lse2_address, uint32_t delta_address, float (&s)[R][J][4],
-                    float (&dp)[R][J][4]) {
+DEVICE void weights(const Arguments& a, const Position& at, uint32_t lse2_address, uint32_t delta_address, const BlockTable& table,
+                    float (&s)[R][J][4], float (&dp)[R][J][4]) {
   const float linear = a.scale * kLog2e, cap = a.softcap * kLog2e;
+unsigned keep[R][J / 2];
+  if constexpr (C.dropout) keep_bits<R, J>(a, at.sequence_head, at.row, at.column, keep);
+  const float kept = C.dropout ? dropout_scale(a.dropout_threshold) : 1.0f;
 #pragma unroll
   for (int r = 0; r < R; ++r)
 #pragma unroll
@@ -44,9 +49,21 @@ DEVICE void weights(const Arguments& a, const Position& at, uint32_t lse2_addres
             exponent -= at.slope * static_cast<float>(d < 0 ? -d : d);
           }
           float p = ex2(exponent);
-          if (Masked && (8 * j + e >= high || (C.left && 8 * j + e < low))) p = 0.0f;
-          x = p;
-          y = p * (y - delta);
+          const bool masked = Masked && (8 * j + e >= high || (C.left && 8 * j + e < low));
+          if constexpr (C.blocks) {
+            const int column = at.column + 8 * j + e;
+            if (row >= at.len_q || column >= at.len_k || !table.sees(a, row, column, masked)) p = 0.0f;
+          } else if (masked) {
+            p = 0.0f;
+          }
+          if constexpr (C.dropout) {
+            const float z = is_kept(keep, r, half, j, e) ? kept : 0.0f;
+            x = p * z;
+            y = p * (y * z - delta);
+          } else {
+            x = p;
+            y = p * (y - delta);
+          }
           if constexpr (C.softcap) y *= derivative;
         }
     }

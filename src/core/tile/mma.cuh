@@ -110,17 +110,28 @@ template <int R, int J> DEVICE void clear(float (&x)[R][J][4]) {
 }
 
 // Adds the accumulators of a 16 x 8 piece to fp32 rows in memory: `row` is that of the lane's elements 0 and 1 at the piece's first column,
-// `step` what leads 8 rows on. Lanes exchange halves so that each adds 4 neighbours at once, where the GPU can.
-DEVICE void reduce_piece(float* row, int64_t step, const float (&d)[4], bool first, bool second) {
-  const int t = lane_index() % 4, odd = t % 2;
+// `step` what leads 8 rows on.
+DEVICE void reduce_rows(float* row, int64_t step, const float (&d)[4], bool first, bool second) {
+  float* to = row + lane_index() % 4 * 2;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  const float x = __shfl_xor_sync(~0u, odd ? d[0] : d[2], 1), y = __shfl_xor_sync(~0u, odd ? d[1] : d[3], 1);
-  float* to = row + (odd ? step : 0) + (t - odd) * 2;
-  if (odd ? second : first) reduce_add4<0>(to, odd ? x : d[0], odd ? y : d[1], odd ? d[2] : x, odd ? d[3] : y);
+  if (first) reduce_add2(to, d[0], d[1]);
+  if (second) reduce_add2(to + step, d[2], d[3]);
 #else
-  if (first) atomicAdd(row + 2 * t, d[0]), atomicAdd(row + 2 * t + 1, d[1]);
-  if (second) atomicAdd(row + step + 2 * t, d[2]), atomicAdd(row + step + 2 * t + 1, d[3]);
+  if (first) atomicAdd(to, d[0]), atomicAdd(to + 1, d[1]);
+  if (second) atomicAdd(to + step, d[2]), atomicAdd(to + step + 1, d[3]);
 #endif
 }
+// The same to a piece in fragment order, 128 numbers in the order in which the lanes have them, which takes a quarter of the requests.
+// Element 2 half + e of lane l lies at fragment_at(l, 2 half + e).
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+DEVICE int fragment_at(int lane, int element) { return lane * 4 + element; }
+DEVICE void reduce_fragment(float* piece, const float (&d)[4]) { reduce_add4<0>(piece + lane_index() * 4, d[0], d[1], d[2], d[3]); }
+#else
+DEVICE int fragment_at(int lane, int element) { return element * kWarp + lane; }
+DEVICE void reduce_fragment(float* piece, const float (&d)[4]) {
+#pragma unroll
+  for (int e = 0; e < 4; ++e) atomicAdd(piece + e * kWarp + lane_index(), d[e]);
+}
+#endif
 
 }  // namespace flashgpt::tile
