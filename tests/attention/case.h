@@ -292,7 +292,11 @@ void expect_matches_reference(const Case& c, ThreadPool& pool, Implementation im
   expect_near("dq", got.backward.dq, want.backward.dq, 2 * c.tolerance, 1.0);
   expect_near("dk", got.backward.dk, want.backward.dk, 2 * c.tolerance, 1.0);
   expect_near("dv", got.backward.dv, want.backward.dv, 2 * c.tolerance, 1.0);
-  if (c.spec.sink) expect_near("dsink", got.backward.dsink, want.backward.dsink, 2 * c.tolerance, 1.0);
+  // A sum over all rows of do . o, whose o has been rounded to T.
+  const double rows = static_cast<double>(got.forward.lse.numel()) / static_cast<double>(c.spec.heads);
+  if (c.spec.sink)
+    expect_near("dsink", got.backward.dsink, want.backward.dsink, 2 * c.tolerance,
+                std::is_same_v<T, float> ? 1.0 : std::max(1.0, 0.25 * std::sqrt(rows)));
   for (const Tensor& t : {got.forward.o, got.backward.dq, got.backward.dk, got.backward.dv}) expect_gaps<T>("an output", t);
 }
 

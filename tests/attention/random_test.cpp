@@ -79,7 +79,7 @@ TEST(AttentionRandom, TiledMatchesReference) {
         expect_matches_reference<Bf16>(c, pool, Implementation::kFlash, seed);
         break;
       case 1:
-        c.spec.dtype = Dtype::kF16, c.tolerance = 1.5e-3;
+        c.spec.dtype = Dtype::kF16, c.tolerance = 3e-3;  // o is rounded, and with it delta: what cancels in ds shows it
         expect_matches_reference<Fp16>(c, pool, Implementation::kFlash, seed);
         break;
       case 2: {
