@@ -200,12 +200,12 @@ std::string processor_name() {
 
 void write_bench_json(std::ostream& out, const BenchResult& result, const std::string& date, const std::string& commit,
                       const std::string& machine) {
-  out << "{\n  \"what\": \"attention\",\n  \"date\": \"" << date << "\",\n  \"commit\": \"" << commit << "\",\n  \"machine\": {\"cpu\": \""
-      << machine << "\", \"cores\": " << result.threads << ", \"isa\": \"" << name_of(result.isa)
-      << "\", \"fma_peak_gflops\": " << result.fma_peak_gflops << "},\n  \"rows\": [";
+  out << "{\n  \"what\": \"attention\",\n  \"date\": \"" << date << "\",\n  \"commit\": \"" << commit << "\",\n  \"machine\": {\""
+      << (result.threads > 0 ? "cpu" : "gpu") << "\": \"" << machine << "\", \"cores\": " << result.threads << ", \"isa\": \""
+      << name_of(result.isa) << "\", \"fma_peak_gflops\": " << result.fma_peak_gflops << "},\n  \"rows\": [";
   const char* separator = "\n";
   for (const BenchRow& r : result.rows) {
-    out << separator << "    {\"implementation\": \"" << r.implementation << "\", \"dtype\": \"fp32\", \"batch\": " << r.batch
+    out << separator << "    {\"implementation\": \"" << r.implementation << "\", \"dtype\": \"" << r.dtype << "\", \"batch\": " << r.batch
         << ", \"heads\": " << r.heads << ", \"kv_heads\": " << r.heads << ", \"head_dim\": " << r.head_dim
         << ", \"causal\": " << (r.causal ? "true" : "false") << ", \"seqlen\": " << r.seqlen << ", \"features\": \"\", \"pass\": \""
         << (r.backward ? "backward" : "forward") << "\", \"state\": \"burst\", \"ms\": " << r.ms << ", \"tflops\": " << r.tflops

@@ -1,5 +1,5 @@
-// Measures attention on the CPU: forward and backward of the tiled and of the standard implementation over lengths and head dims, each as a
-// fraction of the FMA peak that is measured between the runs. Rounds are interleaved and medians reported, since shared machines drift.
+// Measures attention. On the CPU: forward and backward of the tiled and of the standard implementation over lengths and head dims, each as
+// a fraction of the FMA peak that is measured between the runs. Rounds are interleaved and medians reported, since shared machines drift.
 #pragma once
 #include <functional>
 #include <iosfwd>
@@ -21,7 +21,8 @@ struct BenchOptions {
 };
 
 struct BenchRow {
-  std::string implementation;  // flashgpt-cpu, flashgpt-standard
+  std::string implementation;  // flashgpt-cpu, flashgpt-standard, flashgpt-cuda
+  const char* dtype = "fp32";
   std::int64_t batch = 1, heads = 0, head_dim = 0, seqlen = 0;
   bool causal = false, backward = false;
   double ms = 0;
@@ -33,7 +34,7 @@ struct BenchRow {
 struct BenchResult {
   double fma_peak_gflops = 0;  // all threads
   Isa isa = Isa::kPortable;
-  int threads = 1;
+  int threads = 0;  // 0: measured on a GPU
   std::vector<BenchRow> rows;
 };
 
@@ -42,6 +43,10 @@ double fma_peak_gflops(ThreadPool& pool, double seconds = 0.02);
 
 // on_row is called as each row is measured.
 BenchResult bench_cpu(ThreadPool& pool, const BenchOptions& options, const std::function<void(const BenchRow&)>& on_row);
+
+// The same on a GPU in bf16, with 16,384 tokens and heads * head_dim = 2048; no peak.
+BenchResult bench_cuda(const CudaStream& s, const Target& target, const BenchOptions& options,
+                       const std::function<void(const BenchRow&)>& on_row);
 
 // A line for a terminal; header first.
 std::string bench_header();

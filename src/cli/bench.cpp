@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "cli/help.h"
 #include "cli/settings.h"
+#include "core/cuda/gpu.h"
 #include "core/gemm.h"
 #include "io/file.h"
 #include "io/option_values.h"
@@ -55,18 +56,26 @@ int bench_attention(const std::vector<std::string>& args) {
   options.lengths = numbers(lengths, "--lengths");
   options.head_dims = numbers(head_dims, "--head-dims");
   const Target target = target_of(s);
+  const auto write = [&](const attention::BenchResult& result, const std::string& machine) {
+    if (json.empty()) return;
+    std::ostringstream out;
+    attention::write_bench_json(out, result, utc_now(), commit, machine);
+    write_atomic(json, out.str());
+  };
+  const auto print = [](const attention::BenchRow& row) {
+    std::printf("%s\n", attention::bench_line(row).c_str());
+    std::fflush(stdout);
+  };
+  if (target.device.kind == DeviceKind::kCuda) {
+    const CudaStream queue = cuda::queue_of(target);
+    std::printf("%s\n%s\n", description(target).c_str(), attention::bench_header().c_str());
+    write(attention::bench_cuda(queue, target, options, print), description(target));
+    return 0;
+  }
   const std::unique_ptr<ThreadPool> pool = pool_of(target);
   std::printf("%s, %d threads, %s: FMA peak %.0f GFLOP/s; %s\n%s\n", attention::processor_name().c_str(), target.threads,
               name_of(target.isa), attention::fma_peak_gflops(*pool, 0.1), blas_description(), attention::bench_header().c_str());
-  const attention::BenchResult result = attention::bench_cpu(*pool, options, [](const attention::BenchRow& row) {
-    std::printf("%s\n", attention::bench_line(row).c_str());
-    std::fflush(stdout);
-  });
-  if (!json.empty()) {
-    std::ostringstream out;
-    attention::write_bench_json(out, result, utc_now(), commit, attention::processor_name());
-    write_atomic(json, out.str());
-  }
+  write(attention::bench_cpu(*pool, options, print), attention::processor_name());
   return 0;
 }
 
