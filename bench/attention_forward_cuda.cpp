@@ -98,6 +98,8 @@ bool check_case(CUstream stream, const Case& c) {
   std::vector<float> lse(want.lse.size(), 7.0f);
   DeviceArray<float> device_lse(lse.size());
   ForwardCall call{.q = q.rows(), .k = k.rows(), .v = v.rows(), .o = o.rows(), .lse = device_lse.data};
+  call.lse_sequence = 1ll * c.heads * c.sq;
+  call.lse_head = c.sq;
   call.scale = static_cast<float>(1 / std::sqrt(double(c.d)));
   call.causal = c.causal;
   call.dtype = c.half ? Dtype::kF16 : Dtype::kBF16;
@@ -186,6 +188,8 @@ int time_all(CUstream stream, const std::vector<int>& dims, const std::vector<in
       return Rows{tensors[i]->data, batch, c.length, heads, c.d, {1ll * c.length * heads * c.d, heads * c.d, c.d}};
     };
     ForwardCall call{.q = rows(0, c.heads), .k = rows(1, c.kv_heads), .v = rows(2, c.kv_heads), .o = rows(3, c.heads), .lse = lse.data};
+    call.lse_sequence = 1ll * c.heads * c.length;
+    call.lse_head = c.length;
     call.scale = static_cast<float>(1 / std::sqrt(double(c.d)));
     call.causal = c.causal;
     call.warpgroups = warpgroups;

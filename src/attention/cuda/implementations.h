@@ -1,4 +1,5 @@
 // The implementations that run on a GPU, behind the table of dispatch.cpp. Arguments have been checked; `carries` says which ops one does.
+//   sm90   16-bit types on Hopper, plain: full or causal, head dims 64, 128, 256; backward: not yet varlen
 //   sm80   16-bit types on tensor cores (mma.sync), any GPU from Ampere on
 //   simt   fp32 without tensor cores, any GPU
 #pragma once
@@ -6,6 +7,15 @@
 #include "attention/problem.h"
 
 namespace flashgpt::attention {
+
+namespace sm90 {
+bool carries(int capability, const Forward& op);
+bool carries(int capability, const Backward& op);
+std::size_t scratch_bytes(const Target& target, const Forward& op);
+std::size_t scratch_bytes(const Target& target, const Backward& op);
+void launch(CudaStream s, const Forward& op, Scratch scratch);
+void launch(CudaStream s, const Backward& op, Scratch scratch);
+}  // namespace sm90
 
 namespace sm80 {
 bool carries(int capability, const Forward& op);

@@ -51,6 +51,86 @@ template <int H> DEVICE void hide_after(float (&s)[H], int last_upper, int last_
     }
 }
 
+// One tile of queries of one head.
+struct ForwardWork {
+  int sequence, head, kv_head;
+  int first_query, len_q, len_k;  // in the sequence
+  int q_row, k_row;               // where the sequence begins in the maps
+};
+template <ForwardConfig C> DEVICE int item_count(const ForwardArgs& a) { return C.varlen ? a.list[0] * a.heads : a.items; }
+template <ForwardConfig C> DEVICE ForwardWork work_of(const ForwardArgs& a, int index) {
+  ForwardWork w;
+  if constexpr (C.varlen) {
+    const int entry = index / a.heads;
+    w.head = index % a.heads;
+    w.sequence = a.list[1 + 2 * entry];
+    w.first_query = a.list[2 + 2 * entry];
+    w.q_row = a.cu_q[w.sequence];
+    w.k_row = a.cu_k[w.sequence];
+    w.len_q = a.cu_q[w.sequence + 1] - w.q_row;
+    w.len_k = a.cu_k[w.sequence + 1] - w.k_row;
+  } else {
+    const ForwardItem item = forward_item(index, a.tiles, a.items / a.tiles, a.section, C.causal);
+    w.sequence = item.head / a.heads;
+    w.head = item.head % a.heads;
+    w.first_query = item.tile * C.warpgroups * kGroupRows;
+    w.q_row = w.k_row = 0;
+    w.len_q = a.sq;
+    w.len_k = a.sk;
+  }
+  w.kv_head = w.head / (a.heads / a.kv_heads);
+  return w;
+}
+
+// What the loading thread does.
+template <ForwardConfig C> DEVICE void load_tiles(uint32_t sm, const ForwardBarriers& bars, const CUtensorMap* map_q,
+                                                  const CUtensorMap* map_k, const CUtensorMap* map_v, const ForwardArgs& a) {
+  constexpr ForwardLayout L = forward_layout(C);
+  constexpr int N = C.keys, kGroups = C.warpgroups, kPieces = C.head_dim / kSwizzleColumns;
+  const int items = item_count<C>(a), grid = gridDim.x;
+  Ring<L.stages> ring_k, ring_v;
+  Ring<1> ring_q;
+  for (int round = 0; round * grid < items; ++round) {
+    const int index = forward_index(round, blockIdx.x, grid);
+    if (index >= items) continue;
+    const ForwardWork w = work_of<C>(a, index);
+    const int blocks = blocks_until(C.causal, w.first_query + kGroups * kGroupRows - 1, w.len_q, w.len_k, N);
+    auto load_k = [&](int block) {
+      const uint32_t bar = bars.full_k + 8 * ring_k.slot, to = sm + L.k + ring_k.slot * L.kv_bytes;
+      mbar_wait(bars.empty_k + 8 * ring_k.slot, ring_k.parity ^ 1);
+      mbar_expect(bar, L.kv_bytes);
+      for (int x = 0; x < kPieces; ++x)
+        tma_load(to + x * N * kSwizzleRowBytes, map_k, bar, x * kSwizzleColumns, w.k_row + block * N, w.kv_head, C.varlen ? 0 : w.sequence);
+      ring_k.advance();
+    };
+    auto load_v = [&](int block) {
+      const uint32_t bar = bars.full_v + 8 * ring_v.slot, to = sm + L.v + ring_v.slot * L.kv_bytes;
+      mbar_wait(bars.empty_v + 8 * ring_v.slot, ring_v.parity ^ 1);
+      mbar_expect(bar, L.kv_bytes);
+      for (int x = 0; x < kPieces; ++x) {
+        const uint32_t piece = to + x * N * kSwizzleRowBytes;
+        if constexpr (C.varlen)
+          tma_load(piece, map_v, bar, x * kSwizzleColumns, kRagged - w.len_k + block * N, w.kv_head, kRagged, w.k_row + w.len_k);
+        else
+          tma_load(piece, map_v, bar, x * kSwizzleColumns, block * N, w.kv_head, w.sequence);
+      }
+      ring_v.advance();
+    };
+    if (blocks > 0) load_k(blocks - 1);
+    mbar_wait(bars.empty_q, ring_q.parity ^ 1);
+    mbar_expect(bars.full_q, kGroups * L.q_bytes);
+    for (int g = 0; g < kGroups; ++g)
+      for (int x = 0; x < kPieces; ++x)
+        tma_load(sm + L.q + g * L.q_bytes + x * kGroupRows * kSwizzleRowBytes, map_q, bars.full_q, x * kSwizzleColumns,
+                 w.q_row + w.first_query + g * kGroupRows, w.head, C.varlen ? 0 : w.sequence);
+    ring_q.advance();
+    for (int b = blocks - 1; b >= 0; --b) {
+      if (b > 0) load_k(b - 1);
+      load_v(b);
+    }
+  }
+}
+
 template <ForwardConfig C> __global__ void __launch_bounds__((C.warpgroups + 1) * kWarpGroup, 1)
     attention_forward(const __grid_constant__ CUtensorMap map_q, const __grid_constant__ CUtensorMap map_k,
                       const __grid_constant__ CUtensorMap map_v, const __grid_constant__ CUtensorMap map_o,
@@ -66,49 +146,15 @@ template <ForwardConfig C> __global__ void __launch_bounds__((C.warpgroups + 1) 
   __syncthreads();
   launch_dependents();
   wait_for_previous_kernel();
-  const int group = a.heads / a.kv_heads;
 
   if (wg == kGroups) {
     registers_down<kGroups == 3 ? 32 : 24>();
-    if (threadIdx.x != kGroups * kWarpGroup) return;
-    prefetch_map(&map_q);
-    prefetch_map(&map_k);
-    prefetch_map(&map_v);
-    Ring<L.stages> ring_k, ring_v;
-    Ring<1> ring_q;
-    for (int round = 0; round * static_cast<int>(gridDim.x) < a.items; ++round) {
-      const int index = forward_index(round, blockIdx.x, gridDim.x);
-      if (index >= a.items) continue;
-      const ForwardItem item = forward_item(index, a.tiles, a.items / a.tiles, a.section, C.causal);
-      const int sequence = item.head / a.heads, head = item.head % a.heads, kv_head = head / group, first_query = item.tile * kRows;
-      const int blocks = blocks_until(C.causal, first_query + kRows - 1, a.sq, a.sk, N);
-      auto load = [&](Ring<L.stages>& ring, uint32_t full, uint32_t empty, uint32_t to, const CUtensorMap* map, int block) {
-        mbar_wait(empty + 8 * ring.slot, ring.parity ^ 1);
-        mbar_expect(full + 8 * ring.slot, L.kv_bytes);
-#pragma unroll
-        for (int x = 0; x < kPieces; ++x)
-          tma_load(to + ring.slot * L.kv_bytes + x * N * kSwizzleRowBytes, map, full + 8 * ring.slot, x * kSwizzleColumns, block * N,
-                   kv_head, sequence);
-        ring.advance();
-      };
-      if (blocks > 0) load(ring_k, bars.full_k, bars.empty_k, sm + L.k, &map_k, blocks - 1);
-      mbar_wait(bars.empty_q, ring_q.parity ^ 1);
-      mbar_expect(bars.full_q, kGroups * L.q_bytes);
-      for (int g = 0; g < kGroups; ++g)
-        for (int x = 0; x < kPieces; ++x)
-          tma_load(sm + L.q + g * L.q_bytes + x * kGroupRows * kSwizzleRowBytes, &map_q, bars.full_q, x * kSwizzleColumns,
-                   first_query + g * kGroupRows, head, sequence);
-      ring_q.advance();
-      for (int b = blocks - 1; b >= 0; --b) {
-        if (b > 0) load(ring_k, bars.full_k, bars.empty_k, sm + L.k, &map_k, b - 1);
-        load(ring_v, bars.full_v, bars.empty_v, sm + L.v, &map_v, b);
-      }
-    }
+    if (threadIdx.x == kGroups * kWarpGroup) load_tiles<C>(sm, bars, &map_q, &map_k, &map_v, a);
     return;
   }
 
-  registers_up<kGroups == 3 ? 160 : 240>();
-  const int lane = lane_index(), warp = threadIdx.x % kWarpGroup / kWarp;
+  registers_up<kGroups == 4 ? 112 : kGroups == 3 ? 160 : 240>();
+  const int lane = lane_index(), warp = threadIdx.x % kWarpGroup / kWarp, items = item_count<C>(a), grid = gridDim.x;
   const float c = a.scale_log2;
   const uint32_t q = sm + L.q + wg * L.q_bytes;
   float s[N / 2], o[D / 2];
@@ -141,17 +187,16 @@ template <ForwardConfig C> __global__ void __launch_bounds__((C.warpgroups + 1) 
   };
 
 #pragma unroll 1
-  for (int round = 0; round * static_cast<int>(gridDim.x) < a.items; ++round) {
-    const int index = forward_index(round, blockIdx.x, gridDim.x);
-    if (index >= a.items) continue;
-    const ForwardItem item = forward_item(index, a.tiles, a.items / a.tiles, a.section, C.causal);
-    const int sequence = item.head / a.heads, head = item.head % a.heads, tile_query = item.tile * kRows;
-    const int tile_blocks = blocks_until(C.causal, tile_query + kRows - 1, a.sq, a.sk, N);
-    const int first_query = tile_query + wg * kGroupRows, row = first_query + warp * 16 + lane / 4;
-    const int blocks = blocks_until(C.causal, first_query + kGroupRows - 1, a.sq, a.sk, N);
-    const int plain = plain_blocks(C.causal, tile_query, a.sq, a.sk, N);
-    const int last_upper = last_key_of(C.causal, row, a.sq, a.sk) - lane % 4 * 2,
-              last_lower = last_key_of(C.causal, row + 8, a.sq, a.sk) - lane % 4 * 2;
+  for (int round = 0; round * grid < items; ++round) {
+    const int index = forward_index(round, blockIdx.x, grid);
+    if (index >= items) continue;
+    const ForwardWork w = work_of<C>(a, index);
+    const int first_query = w.first_query + wg * kGroupRows, row = first_query + warp * 16 + lane / 4;
+    const int tile_blocks = blocks_until(C.causal, w.first_query + kRows - 1, w.len_q, w.len_k, N);
+    const int blocks = blocks_until(C.causal, first_query + kGroupRows - 1, w.len_q, w.len_k, N);
+    const int plain = plain_blocks(C.causal, w.first_query, w.len_q, w.len_k, N);
+    const int last_upper = last_key_of(C.causal, row, w.len_q, w.len_k) - lane % 4 * 2;
+    const int last_lower = last_key_of(C.causal, row + 8, w.len_q, w.len_k) - lane % 4 * 2;
     rows.start();
     fill(o, 0.0f);
 
@@ -231,8 +276,9 @@ template <ForwardConfig C> __global__ void __launch_bounds__((C.warpgroups + 1) 
     for (int r = 0; r < 2; ++r) {
       const float l = quad_sum(rows.l[r]);
       inverse[r] = l > 0 ? 1 / l : l == 0 ? 0 : l;  // NaN stays NaN
-      if (a.lse && lane % 4 == 0 && row + 8 * r < a.sq)
-        a.lse[static_cast<int64_t>(item.head) * a.sq + row + 8 * r] = l == 0 ? -infinity() : (rows.m[r] + lg2(l)) * kLn2;
+      if (a.lse && lane % 4 == 0 && row + 8 * r < w.len_q)
+        a.lse[(C.varlen ? w.q_row : w.sequence * a.lse_sequence) + w.head * a.lse_head + row + 8 * r] =
+            l == 0 ? -infinity() : (rows.m[r] + lg2(l)) * kLn2;
     }
     const bool storer = threadIdx.x % kWarpGroup == 0;
     if (storer) bulk_wait_read<0>();  // the O before has left
@@ -249,9 +295,14 @@ template <ForwardConfig C> __global__ void __launch_bounds__((C.warpgroups + 1) 
     fence_async_shared();
     named_sync(kBarrierStore + wg, kWarpGroup);
     if (storer) {
-      if (first_query < a.sq)
-        for (int x = 0; x < kPieces; ++x)
-          tma_store(&map_o, out + x * kGroupRows * kSwizzleRowBytes, x * kSwizzleColumns, first_query, head, sequence);
+      if (first_query < w.len_q)
+        for (int x = 0; x < kPieces; ++x) {
+          const uint32_t from = out + x * kGroupRows * kSwizzleRowBytes;
+          if constexpr (C.varlen)
+            tma_store(&map_o, from, x * kSwizzleColumns, kRagged - w.len_q + first_query, w.head, kRagged, w.q_row + w.len_q);
+          else
+            tma_store(&map_o, from, x * kSwizzleColumns, first_query, w.head, w.sequence);
+        }
       bulk_commit();
       if constexpr (L.o_over_q) bulk_wait_read<0>();
     }

@@ -1,6 +1,7 @@
 // Attention forward on Hopper, the host side: one kernel (forward.cuh).
 //
-// Full and causal (bottom-right) masks, any lengths, bf16 and fp16, grouped heads, head dims 64, 128, 256.
+// Full and causal (bottom-right) masks, any lengths, bf16 and fp16, grouped heads, head dims 64, 128, 256; a batch of one length, or
+// sequences one after the other.
 #pragma once
 #include "attention/sm90/forward_config.h"
 #include "attention/sm90/rows.h"
@@ -9,15 +10,25 @@
 namespace flashgpt::attention::sm90 {
 
 struct ForwardCall {
-  Rows q, k, v;          // in
-  Rows o;                // out, shape of q
-  float* lse = nullptr;  // out, may be absent: [batch][heads][length of q], natural logarithm, -inf where a query sees no key
+  Rows q, k, v;  // in; varlen: batch = 1, length = that of all sequences
+  Rows o;        // out, shape of q
+  // Out, may be absent: natural logarithm, -inf where a query sees no key; element (sequence, head, query) at
+  // sequence * lse_sequence + head * lse_head + query; varlen: the query counts through all sequences, lse_sequence is not used.
+  float* lse = nullptr;
+  long long lse_sequence = 0, lse_head = 0;
+  // Varlen, in device memory: cu_seqlens, and the tiles of forward_rows() queries that there are ([0] their number, then pairs of sequence
+  // and first query). Tokens of no sequence are left alone.
+  const int *cu_q = nullptr, *cu_k = nullptr, *list = nullptr;
   float scale = 0;
   bool causal = false;
   Dtype dtype = Dtype::kBF16;
-  int warpgroups = 0, keys = 0;  // the tile, for measurements; 0: the one that is best for the head dim
+  int warpgroups = 0, keys = 0;  // the tile, for measurements; 0: the one that is best
 };
 
+// Heads of a section (forward_config.h), such that the blocks of threads get equal work: found by counting, once for each shape.
+int forward_section(int tiles, int heads, int group, int sq, int sk, ForwardConfig c, int grid);
+// Queries of a tile.
+int forward_rows(const ForwardCall& c);
 // The variant that the call will launch, to compile before.
 cuda::KernelKey forward_kernel(const ForwardCall& c);
 // Asynchronous, in `stream`, which must be of the current context. Throws Error(kInvalid) where a shape or a stride is wrong. Encodes

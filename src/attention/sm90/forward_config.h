@@ -14,14 +14,15 @@ struct ForwardConfig {
   int warpgroups = 3;  // that compute
   int keys = 80;       // of a block
   bool causal = false;
-  bool half = false;  // fp16 instead of bf16
+  bool half = false;    // fp16 instead of bf16
+  bool varlen = false;  // sequences one after the other, as cu_seqlens say, instead of a batch of one length
 };
 
 // The tiles that measured best (docs/gpu-forward-log.md).
-constexpr ForwardConfig forward_config(int head_dim, bool causal, bool half) {
-  return head_dim == 64    ? ForwardConfig{64, 3, 128, causal, half}
-         : head_dim == 128 ? ForwardConfig{128, 3, 80, causal, half}
-                           : ForwardConfig{256, 2, 80, causal, half};
+constexpr ForwardConfig forward_config(int head_dim, int queries, bool causal, bool half, bool varlen) {
+  if (head_dim == 64) return {64, 4, 64, causal, half, varlen};
+  if (head_dim == 256) return {256, 2, 64, causal, half, varlen};
+  return {128, 3, queries <= 4096 || varlen ? 64 : 80, causal, half, varlen};
 }
 
 constexpr int kGroupRows = 64, kGroupThreads = 128;  // of a warpgroup: queries, threads
@@ -47,9 +48,9 @@ constexpr ForwardLayout forward_layout(ForwardConfig c) {
   l.total = l.barriers + rest;
   return l;
 }
-static_assert(forward_layout({64, 3, 128}).total <= kSharedMost && forward_layout({128, 3, 80}).total <= kSharedMost &&
-              forward_layout({128, 2, 176}).total <= kSharedMost && forward_layout({256, 2, 80}).total <= kSharedMost);
-static_assert(forward_layout({256, 2, 80}).stages == 2);
+static_assert(forward_layout({64, 4, 64}).total <= kSharedMost && forward_layout({128, 3, 80}).total <= kSharedMost &&
+              forward_layout({128, 2, 128}).total <= kSharedMost && forward_layout({256, 2, 64}).total <= kSharedMost);
+static_assert(forward_layout({256, 2, 64}).stages >= 2);
 
 // The last key that a query sees, below 0 for none; causal is bottom-right. Queries behind the last one (tails of tiles) count as the last.
 constexpr int last_key_of(bool causal, int query, int sq, int sk) { return causal ? smaller(query + sk - sq, sk - 1) : sk - 1; }
@@ -62,20 +63,29 @@ constexpr int plain_blocks(bool causal, int first_query, int sq, int sk, int key
   return larger(0, last_key_of(causal, first_query, sq, sk)) / keys;
 }
 
-// Order of the work items: heads in sections whose K and V fit the L2 cache together; in a section, causal, the tiles with the most keys
-// first. A block of threads takes every grid-th item, in turns from the front and from the back of a round, which evens out the sums.
+// Order of the work items. Full: head after head, so that blocks of threads that run together share K and V in the L2 cache. Causal: heads
+// in sections, in a section the tiles with the most keys first. A block of threads takes every grid-th item, in turns from the front and
+// from the back of a round, which evens out the sums.
 struct ForwardItem {
   int tile, head;  // head: of all heads of all sequences
 };
 constexpr ForwardItem forward_item(int index, int tiles, int heads, int section, bool causal) {
+  if (!causal) return {index % tiles, index / tiles};
   const int done = index / (section * tiles) * section, width = smaller(section, heads - done), inside = index - done * tiles;
-  const int tile = inside / width;
-  return {causal ? tiles - 1 - tile : tile, done + inside % width};
+  return {tiles - 1 - inside / width, done + inside % width};
 }
 constexpr int forward_index(int round, int block, int grid) { return round * grid + (round % 2 ? grid - 1 - block : block); }
 
+// Varlen: rows behind a sequence's end belong to the next one. Maps of V and O have two more dimensions whose strides cancel, so that the
+// row coordinate runs out of the array exactly at the sequence's end: row r of a sequence of n rows that begins at f is (kRagged - n + r,
+// .., kRagged, f + n) with strides (s, .., 2^34 - s, s) bytes, and 2^30 (2^34 - s) is -2^30 s in 64 bits.
+constexpr int kRagged = 1 << 30;
+
 struct ForwardArgs {
-  float* lse;  // [all heads][sq], natural logarithm, or null
+  float* lse;                        // natural logarithm, or null; rows contiguous
+  long long lse_sequence, lse_head;  // strides, elements
+  const int *cu_q, *cu_k;            // varlen: [sequences + 1]
+  const int* list;                   // varlen: [0] their number, then pairs (sequence, first query) of the tiles
   int sq, sk;
   int heads, kv_heads;
   int tiles, items;  // tiles of a head; all work

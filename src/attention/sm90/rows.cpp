@@ -1,5 +1,8 @@
 #include "attention/sm90/rows.h"
 
+#include <algorithm>
+
+#include "attention/sm90/forward_config.h"
 #include "flashgpt/error.h"
 
 namespace flashgpt::attention::sm90 {
@@ -24,6 +27,20 @@ cuda::TensorMapBytes map_of(const Rows& r, Dtype dtype, int box_rows) {
   s.box[0] = 64;
   s.box[1] = static_cast<unsigned>(box_rows);
   s.box[2] = s.box[3] = 1;
+  return cuda::tensor_map(s);
+}
+
+cuda::TensorMapBytes ragged_map_of(const Rows& r, Dtype dtype, int box_rows) {
+  const auto row_bytes = static_cast<std::uint64_t>(r.strides.row) * 2;
+  const auto heads = static_cast<std::uint64_t>(r.heads), columns = static_cast<std::uint64_t>(r.columns);
+  cuda::TensorMapSpec s{.data = r.data, .dtype = dtype, .rank = 5};
+  const std::uint64_t dims[] = {columns, kRagged, heads, std::uint64_t{kRagged} + 1, static_cast<std::uint64_t>(r.length) + 1};
+  std::copy(std::begin(dims), std::end(dims), s.dims);
+  s.strides[0] = s.strides[3] = row_bytes;
+  s.strides[1] = static_cast<std::uint64_t>(r.strides.head) * 2;
+  s.strides[2] = (std::uint64_t{1} << 34) - row_bytes;
+  const unsigned box[] = {64, static_cast<unsigned>(box_rows), 1, 1, 1};
+  std::copy(std::begin(box), std::end(box), s.box);
   return cuda::tensor_map(s);
 }
 

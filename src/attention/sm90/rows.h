@@ -19,5 +19,7 @@ void check_rows(const char* name, const Rows& r, const Rows& like);
 
 // Boxes of box_rows rows and 64 columns, swizzled; rows past the length read as zero and are not written.
 cuda::TensorMapBytes map_of(const Rows& r, Dtype dtype, int box_rows);
+// The same of sequences one after the other (batch = 1), whose ends are told by coordinates: kRagged in forward_config.h.
+cuda::TensorMapBytes ragged_map_of(const Rows& r, Dtype dtype, int box_rows);
 
 }  // namespace flashgpt::attention::sm90
