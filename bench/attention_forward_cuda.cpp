@@ -1,8 +1,9 @@
 // Checks and times the Hopper forward on a GPU, without the rest of the program.
 //   bench_attention_forward_cuda check                 against a double-precision reference on the CPU; exit code 1 on any failure
-//   bench_attention_forward_cuda time DIMS LENGTHS [WARPGROUPS KEYS]
+//   bench_attention_forward_cuda time DIMS LENGTHS [WARPGROUPS KEYS] [window | alibi | softcap]
 //                                                      TFLOP/s: 16k tokens in all, heads x D = 2048, bf16, random data; FLOPs = 4 b h sq sk
-//                                                      d, halved when causal; WARPGROUPS, KEYS: another tile than the chosen one
+//                                                      d, halved when causal; WARPGROUPS, KEYS: another tile than the chosen one; a window
+//                                                      of 1024 keys where causal, FLOPs of the keys that are seen
 // Burst: 20 ms idle, then about 40 ms of calls, median. Steady: 2 s of load, then for each cell 50 ms of warm-up and 150 ms measured.
 #include <chrono>
 
@@ -24,6 +25,9 @@ struct Case {
   int batch, heads, kv_heads, sq, sk, d;
   bool causal, half;
   Scores scores = Scores::kNormal;
+  int left = -1, right = -1;  // of a window
+  float softcap = 0;
+  bool alibi = false;
 };
 
 // q and k such that q k^T has the wanted course along the keys: one column of q is 1, the same of k holds the course.
@@ -72,17 +76,21 @@ Reference reference(const Case& c, Twin& q, Twin& k, Twin& v) {
     for (int i = 0; i < c.sq; ++i) {
       const std::size_t at = std::size_t(bh) * c.sq + i;
       for (int e = 0; e < D; ++e) row[e] = decode(q.at(b, i, h, e), c.half);
-      const int n = c.causal ? std::max(0, std::min(c.sk, i + c.sk - c.sq + 1)) : c.sk;
+      const int own = i + c.sk - c.sq, reach = c.causal ? 0 : c.right;
+      const int n = c.causal || reach >= 0 ? std::max(0, std::min(c.sk, own + reach + 1)) : c.sk;
+      const int first = c.left >= 0 ? std::max(0, own - c.left) : 0;
       double most = -1e300, sum = 0;
-      for (int j = 0; j < n; ++j) {
+      for (int j = first; j < n; ++j) {
         double s = 0;
         for (int e = 0; e < D; ++e) s += row[e] * K[std::size_t(j) * D + e];
         p[j] = s * scale;
+        if (c.softcap > 0) p[j] = c.softcap * std::tanh(p[j] / c.softcap);
+        if (c.alibi) p[j] -= std::exp2(-8.0 * (h + 1) / c.heads) * std::abs(j - own);  // heads: a power of two
         most = std::max(most, p[j]);
       }
-      for (int j = 0; j < n; ++j) sum += p[j] = std::exp(p[j] - most);
-      r.lse[at] = n ? most + std::log(sum) : -std::numeric_limits<double>::infinity();
-      for (int j = 0; j < n; ++j)
+      for (int j = first; j < n; ++j) sum += p[j] = std::exp(p[j] - most);
+      r.lse[at] = n > first ? most + std::log(sum) : -std::numeric_limits<double>::infinity();
+      for (int j = first; j < n; ++j)
         for (int e = 0; e < D; ++e) r.o[at * D + e] += p[j] / sum * V[std::size_t(j) * D + e];
     }
   });
@@ -102,6 +110,11 @@ bool check_case(CUstream stream, const Case& c) {
   call.lse_head = c.sq;
   call.scale = static_cast<float>(1 / std::sqrt(double(c.d)));
   call.causal = c.causal;
+  call.window_left = c.left;
+  call.window_right = c.right;
+  call.softcap = c.softcap;
+  call.alibi = c.alibi;
+  call.total_heads = c.heads;
   call.dtype = c.half ? Dtype::kF16 : Dtype::kBF16;
   bool whole = true, same = true;
   std::vector<std::uint16_t> before;
@@ -123,17 +136,27 @@ bool check_case(CUstream stream, const Case& c) {
   // Steep scores: fp32 sums of products of that size decide near ties.
   const bool steep = c.scores != Scores::kNormal && c.scores != Scores::kSharp;
   const bool ok = far < (steep ? 2e-2 : c.half ? 1e-3 : 6e-3) && lse_far < 2e-5 && whole && same;
-  std::printf("%s b%d h%d/%d sq%d sk%d d%d %s %s %s: o %.1e lse %.1e%s%s\n", ok ? "ok  " : "FAIL", c.batch, c.heads, c.kv_heads, c.sq, c.sk,
-              c.d, c.causal ? "causal" : "full", c.half ? "fp16" : "bf16", kScoreNames[int(c.scores)], far, lse_far,
-              whole ? "" : " wrote outside", same ? "" : " DIFFERS BETWEEN RUNS");
+  std::printf("%s b%d h%d/%d sq%d sk%d d%d %s window %d %d cap %g%s %s %s: o %.1e lse %.1e%s%s\n", ok ? "ok  " : "FAIL", c.batch, c.heads,
+              c.kv_heads, c.sq, c.sk, c.d, c.causal ? "causal" : "full", c.left, c.right, double(c.softcap), c.alibi ? " alibi" : "",
+              c.half ? "fp16" : "bf16", kScoreNames[int(c.scores)], far, lse_far, whole ? "" : " wrote outside",
+              same ? "" : " DIFFERS BETWEEN RUNS");
   std::fflush(stdout);
   return ok;
 }
 
 int check_all(CUstream stream) {
   int failures = 0, cases = 0;
-  for (int d : {64, 128, 256}) {
+  for (int d : {64, 96, 128, 192, 256, 40}) {
     std::vector<Case> list;
+    for (auto [left, right] : {std::pair{100, 0}, {300, 150}, {0, 0}, {-1, 77}, {513, -1}})
+      for (auto [sq, sk] : {std::pair{1000, 1000}, {300, 1300}, {900, 250}, {1, 77}})
+        list.push_back({1, 4, 2, sq, sk, d, false, left == 300, Scores::kNormal, left, right});
+    for (bool causal : {false, true})
+      for (auto [softcap, alibi, left] : {std::tuple{0.0f, true, -1}, {20.0f, false, -1}, {20.0f, true, 400}})
+        for (bool half : {false, true})
+          list.push_back({2, 4, 2, 700, 900, d, causal, half, softcap > 0 ? Scores::kSharp : Scores::kNormal, left, -1, softcap, alibi});
+    for (Scores s : {Scores::kRising, Scores::kFalling, Scores::kJumps, Scores::kHuge})
+      list.push_back({1, 4, 2, 700, 1100, d, true, false, s, 600, -1, 0, true});
     for (bool causal : {false, true}) {
       for (auto [sq, sk] : {std::pair{64, 64},
                             {128, 256},
@@ -167,8 +190,9 @@ struct Cell {
   double burst = 0, steady = 0;
 };
 
-int time_all(CUstream stream, const std::vector<int>& dims, const std::vector<int>& lengths, int warpgroups, int keys) {
-  constexpr int kTokens = 16384, kWidth = 4096;  // room for 32 heads of 128
+int time_all(CUstream stream, const std::vector<int>& dims, const std::vector<int>& lengths, int warpgroups, int keys,
+             const std::string& feature) {
+  constexpr int kWindow = 1024, kTokens = 16384, kWidth = 4096;  // room for 32 heads of 128
   const std::size_t n = std::size_t(kTokens) * kWidth;
   std::vector<std::uint16_t> random(n);
   std::vector<std::unique_ptr<DeviceArray<std::uint16_t>>> tensors;
@@ -192,11 +216,18 @@ int time_all(CUstream stream, const std::vector<int>& dims, const std::vector<in
     call.lse_head = c.length;
     call.scale = static_cast<float>(1 / std::sqrt(double(c.d)));
     call.causal = c.causal;
+    call.window_left = feature == "window" && c.causal ? kWindow : -1;
+    call.softcap = feature == "softcap" ? 30 : 0;
+    call.alibi = feature == "alibi";
+    call.total_heads = c.heads;
     call.warpgroups = warpgroups;
     call.keys = keys;
     return call;
   };
-  const auto flops = [&](const Cell& c) { return 4.0 * kTokens * c.heads * c.length * c.d * (c.causal ? 0.5 : 1); };
+  const auto flops = [&](const Cell& c) {
+    const double n = c.length, seen = feature == "window" && c.causal && n > kWindow ? 1 - (1 - kWindow / n) * (1 - kWindow / n) : 1;
+    return 4.0 * kTokens * c.heads * n * c.d * (c.causal ? 0.5 : 1) * seen;
+  };
   std::vector<CUevent> events(202);
   for (CUevent& e : events) cuda::check(gpu().cuEventCreate(&e, 0), "event");
   const auto record = [&](int i) { cuda::check(gpu().cuEventRecord(events[i], stream), "event"); };
@@ -247,8 +278,8 @@ int time_all(CUstream stream, const std::vector<int>& dims, const std::vector<in
     c.steady = flops(c) * calls / elapsed(0, 1) * 1e-9;
   }
   for (const Cell& c : cells)
-    std::printf("flashgpt d%d h%d/%d %s s%d: burst %.1f steady %.1f\n", c.d, c.heads, c.kv_heads, c.causal ? "causal" : "full", c.length,
-                c.burst, c.steady);
+    std::printf("flashgpt d%d h%d/%d %s%s s%d: burst %.1f steady %.1f\n", c.d, c.heads, c.kv_heads, c.causal ? "causal" : "full",
+                feature.empty() ? "" : (" " + feature).c_str(), c.length, c.burst, c.steady);
   return 0;
 }
 
@@ -258,9 +289,10 @@ int main(int argc, char** argv) try {
   CUstream stream = first_stream();
   const std::string mode = argc > 1 ? argv[1] : "check";
   if (mode == "check") return check_all(stream);
-  if (mode == "time" && (argc == 4 || argc == 6))
-    return time_all(stream, numbers(argv[2]), numbers(argv[3]), argc > 4 ? std::stoi(argv[4]) : 0, argc > 4 ? std::stoi(argv[5]) : 0);
-  std::fprintf(stderr, "usage: %s check | time DIMS LENGTHS [WARPGROUPS KEYS]\n", argv[0]);
+  if (mode == "time" && argc >= 4 && argc <= 7)
+    return time_all(stream, numbers(argv[2]), numbers(argv[3]), argc > 5 ? std::stoi(argv[4]) : 0, argc > 5 ? std::stoi(argv[5]) : 0,
+                    argc % 2 == 1 ? argv[argc - 1] : "");
+  std::fprintf(stderr, "usage: %s check | time DIMS LENGTHS [WARPGROUPS KEYS] [window | alibi | softcap]\n", argv[0]);
   return 2;
 } catch (const std::exception& e) {
   std::fprintf(stderr, "%s\n", e.what());

@@ -64,6 +64,28 @@ TEST(Sm90Forward, WorkIsEven) {
   EXPECT_EQ(forward_section(22, 64, 8, 4096, 4096, forward_config(128, 4096, true, false, false), grid) % 8, 0);
 }
 
+TEST(Sm90Forward, BlocksWithoutAMaskLieInEveryWindow) {
+  for (int keys : {64, 128})
+    for (auto [left, right] : {std::pair{0, 0}, {200, 0}, {130, 70}, {1 << 29, 9}, {300, 1000}})
+      for (auto [sq, sk] : {std::pair{1, 1}, {200, 333}, {333, 200}, {1000, 1000}, {700, 130}})
+        for (int first = 0; first < sq; first += 128) {
+          const int last = std::min(first + 127, sq - 1), low = plain_from(left, first + 127, sq, sk, keys);
+          const int plain = plain_blocks(true, first, sq, sk, keys, right), blocks = blocks_until(true, first + 127, sq, sk, keys, right);
+          for (int b = 0; b < (sk + keys - 1) / keys; ++b) {
+            bool any = false, all = (b + 1) * keys <= sk;
+            for (int i = first; i <= last; ++i)
+              for (int j = b * keys; j < std::min(sk, (b + 1) * keys); ++j) {
+                const int distance = j - (i + sk - sq);
+                const bool seen = distance <= right && -distance <= left;
+                any |= seen;
+                all &= seen;
+              }
+            EXPECT_TRUE(!any || (b >= first_key_of(left, first, sq, sk) / keys && b < blocks)) << b << " " << sq << " " << sk;
+            EXPECT_TRUE(b < low || b >= plain || all) << b << " " << sq << " " << sk;
+          }
+        }
+}
+
 TEST(Sm90Forward, NoSpillsAndNothingSerialised) {
   for (int d : {64, 128, 256})
     for (int length : {4096, 16384})
@@ -81,6 +103,26 @@ TEST(Sm90Forward, NoSpillsAndNothingSerialised) {
           EXPECT_LE(c.spill_bytes, 32) << key.expression;
           EXPECT_EQ(cuda::serialisation_notes(c.log), "") << key.expression;
         }
+}
+
+TEST(Sm90Forward, FeaturesDoNotSpill) {
+  for (auto [d, window, alibi, softcap] : {std::tuple{128, 512, false, 0.0f},
+                                           {128, -1, true, 0.0f},
+                                           {128, -1, false, 30.0f},
+                                           {192, -1, false, 0.0f},
+                                           {64, 512, true, 30.0f},
+                                           {256, 512, true, 30.0f}}) {
+    const Rows rows{nullptr, 1, 4096, 1, d, {4096 * d, d, d}};
+    ForwardCall call{.q = rows, .k = rows, .v = rows, .o = rows};
+    call.causal = true;
+    call.window_left = window;
+    call.alibi = alibi;
+    call.softcap = softcap;
+    const cuda::KernelKey key = forward_kernel(call);
+    const cuda::Compiled c = cuda::compile_cached(key);
+    EXPECT_LE(c.spill_bytes, d == 256 ? 8 : 0) << key.expression;  // outside the loops
+    EXPECT_EQ(cuda::serialisation_notes(c.log), "") << key.expression;
+  }
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // The implementations that run on a GPU, behind the table of dispatch.cpp. Arguments have been checked; `carries` says which ops one does.
-//   sm90   16-bit types on Hopper, plain: full or causal, head dims 64, 128, 256; backward: not yet varlen
+//   sm90   16-bit types on Hopper (wgmma, TMA). Forward: windows, varlen, softcap, ALiBi, head dims that are multiples of 8. Backward: full
+//          or causal, head dims 64, 128, 256, one length
 //   sm80   16-bit types on tensor cores (mma.sync), any GPU from Ampere on
 //   simt   fp32 without tensor cores, any GPU
 #pragma once

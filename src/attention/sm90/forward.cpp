@@ -14,26 +14,32 @@ namespace flashgpt::attention::sm90 {
 namespace {
 
 constexpr float kLog2e = 1.4426950408889634f;
-constexpr double kTileCost = 2;  // of a tile beside its blocks of keys, in blocks
-static_assert(sizeof(ForwardArgs) == 80, "as the kernel sees it");
+constexpr double kTileCost = 2;      // of a tile beside its blocks of keys, in blocks
+constexpr int kUnlimited = 1 << 29;  // lengths are below it
+static_assert(sizeof(ForwardArgs) == 128, "as the kernel sees it");
 
 ForwardConfig config_of(const ForwardCall& c) {
-  ForwardConfig f = forward_config(c.q.columns, c.q.length, c.causal, c.dtype == Dtype::kF16, c.list != nullptr);
+  const bool causal = c.causal || c.window_right >= 0;
+  ForwardConfig f = with_features(
+      forward_config(forward_dim(std::max(c.q.columns, c.v.columns)), c.q.length, causal, c.dtype == Dtype::kF16, c.list != nullptr),
+      c.window_left >= 0 || c.window_right > 0, c.alibi, c.softcap > 0);
   if (c.warpgroups > 0) f.warpgroups = c.warpgroups;
   if (c.keys > 0) f.keys = c.keys;
   return f;
 }
 
 void check_call(const ForwardCall& c) {
-  require(c.q.columns == 64 || c.q.columns == 128 || c.q.columns == 256, "head_dim = ", c.q.columns, ", expected 64, 128 or 256");
+  for (int d : {c.q.columns, c.v.columns}) require(d > 0 && d <= 256 && d % 8 == 0, "head dim ", d, ", expected a multiple of 8 to 256");
   require(c.dtype == Dtype::kBF16 || c.dtype == Dtype::kF16, "dtype = ", name_of(c.dtype), ", expected bf16 or fp16");
   require(c.k.heads > 0 && c.q.heads % c.k.heads == 0, "heads = ", c.q.heads, ", expected a multiple of kv_heads = ", c.k.heads);
   require(c.k.batch == c.q.batch && c.k.columns == c.q.columns, "k is of ", c.k.batch, " sequences and ", c.k.columns, " columns, q of ",
           c.q.batch, " and ", c.q.columns);
   check_rows("q", c.q, c.q);
-  check_rows("o", c.o, c.q);
+  Rows o = c.q, v = c.k;
+  o.columns = v.columns = c.v.columns;
+  check_rows("o", c.o, o);
   check_rows("k", c.k, c.k);
-  check_rows("v", c.v, c.k);
+  check_rows("v", c.v, v);
   require(!c.list || (c.q.batch == 1 && c.cu_q && c.cu_k), "varlen: q of ", c.q.batch, " sequences, expected 1, cu_q and cu_k");
   require(c.scale > 0, "scale = ", c.scale, ", expected a positive number");
 }
@@ -76,7 +82,7 @@ cuda::KernelKey forward_kernel(const ForwardCall& c) {
   const auto word = [](bool b) { return b ? "true" : "false"; };
   return {"attention/sm90/forward.cuh",
           cat(space, "attention_forward<", space, "ForwardConfig{", f.head_dim, ",", f.warpgroups, ",", f.keys, ",", word(f.causal), ",",
-              word(f.half), ",", word(f.varlen), "}>"),
+              word(f.half), ",", word(f.varlen), ",", word(f.window), ",", word(f.alibi), ",", word(f.softcap), "}>"),
           "sm_90a",
           {}};
 }
@@ -98,7 +104,15 @@ void forward(CUstream stream, const ForwardCall& c) {
   a.kv_heads = c.k.heads;
   a.tiles = ceil_div(a.sq, f.warpgroups * kGroupRows);
   a.items = a.tiles * c.q.batch * a.heads;
-  a.scale_log2 = c.scale * kLog2e;
+  a.scale_log2 = (c.softcap > 0 ? c.softcap : c.scale) * kLog2e;
+  a.into_tanh = c.softcap > 0 ? c.scale / c.softcap : 0;
+  a.left = c.window_left >= 0 ? c.window_left : kUnlimited;
+  a.right = std::max(0, c.window_right);
+  a.slopes = c.slopes;
+  a.slopes_sequence = c.slopes_sequence;
+  a.slopes_first = c.slopes_first;
+  a.head_offset = c.head_offset;
+  a.total_heads = c.total_heads;
   // A tensor of no keys has no map; none of it is loaded then.
   const Rows& k = c.k.length > 0 ? c.k : c.q;
   const Rows& v = c.k.length > 0 ? c.v : c.q;

@@ -51,6 +51,42 @@ template <int H> DEVICE void hide_after(float (&s)[H], int last_upper, int last_
     }
 }
 
+// Columns before a row's first key.
+template <int H> DEVICE void hide_before(float (&s)[H], int first_upper, int first_lower) {
+#pragma unroll
+  for (int j = 0; j < H / 4; ++j)
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      if (8 * j + e < first_upper) s[4 * j + e] = -infinity();
+      if (8 * j + e < first_lower) s[4 * j + 2 + e] = -infinity();
+    }
+}
+
+// ALiBi: subtracts slope |distance|; `distance` is that of this thread's first column to its upper row's own position.
+template <int H> DEVICE void add_distances(float (&s)[H], int distance, float slope) {
+  const float upper = static_cast<float>(distance), lower = static_cast<float>(distance - 8);
+#pragma unroll
+  for (int j = 0; j < H / 4; ++j)
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      s[4 * j + e] = fmaf(-slope, fabsf(upper + static_cast<float>(8 * j + e)), s[4 * j + e]);
+      s[4 * j + 2 + e] = fmaf(-slope, fabsf(lower + static_cast<float>(8 * j + e)), s[4 * j + 2 + e]);
+    }
+}
+template <int H> DEVICE void cap(float (&s)[H], float into_tanh) {
+#pragma unroll
+  for (int j = 0; j < H; ++j) s[j] = 1.0f - __fdividef(2.0f, 1.0f + ex2(s[j] * into_tanh * (2 * kLog2e)));
+}
+// alibi_slope of score.h in single precision.
+DEVICE float slope_of(const ForwardArgs& a, int sequence, int head) {
+  if (a.slopes) return a.slopes[sequence * a.slopes_sequence + a.slopes_first + head];
+  int power = 1;
+  while (power * 2 <= a.total_heads) power *= 2;
+  const int h = a.head_offset + head;
+  return ex2(h < power ? -8.0f * static_cast<float>(h + 1) / static_cast<float>(power)
+                       : -4.0f * static_cast<float>(2 * (h - power) + 1) / static_cast<float>(power));
+}
+
 // One tile of queries of one head.
 struct ForwardWork {
   int sequence, head, kv_head;
@@ -86,7 +122,7 @@ template <ForwardConfig C> DEVICE ForwardWork work_of(const ForwardArgs& a, int 
 template <ForwardConfig C> DEVICE void load_tiles(uint32_t sm, const ForwardBarriers& bars, const CUtensorMap* map_q,
                                                   const CUtensorMap* map_k, const CUtensorMap* map_v, const ForwardArgs& a) {
   constexpr ForwardLayout L = forward_layout(C);
-  constexpr int N = C.keys, kGroups = C.warpgroups, kPieces = C.head_dim / kSwizzleColumns;
+  constexpr int N = C.keys, kGroups = C.warpgroups, kPieces = blocks_of(C.head_dim);
   const int items = item_count<C>(a), grid = gridDim.x;
   Ring<L.stages> ring_k, ring_v;
   Ring<1> ring_q;
@@ -94,7 +130,8 @@ template <ForwardConfig C> DEVICE void load_tiles(uint32_t sm, const ForwardBarr
     const int index = forward_index(round, blockIdx.x, grid);
     if (index >= items) continue;
     const ForwardWork w = work_of<C>(a, index);
-    const int blocks = blocks_until(C.causal, w.first_query + kGroups * kGroupRows - 1, w.len_q, w.len_k, N);
+    const int blocks = blocks_until(C.causal, w.first_query + kGroups * kGroupRows - 1, w.len_q, w.len_k, N, C.window ? a.right : 0);
+    const int low = C.window ? first_key_of(a.left, w.first_query, w.len_q, w.len_k) / N : 0;
     auto load_k = [&](int block) {
       const uint32_t bar = bars.full_k + 8 * ring_k.slot, to = sm + L.k + ring_k.slot * L.kv_bytes;
       mbar_wait(bars.empty_k + 8 * ring_k.slot, ring_k.parity ^ 1);
@@ -116,7 +153,7 @@ template <ForwardConfig C> DEVICE void load_tiles(uint32_t sm, const ForwardBarr
       }
       ring_v.advance();
     };
-    if (blocks > 0) load_k(blocks - 1);
+    if (blocks > low) load_k(blocks - 1);
     mbar_wait(bars.empty_q, ring_q.parity ^ 1);
     mbar_expect(bars.full_q, kGroups * L.q_bytes);
     for (int g = 0; g < kGroups; ++g)
@@ -124,8 +161,8 @@ template <ForwardConfig C> DEVICE void load_tiles(uint32_t sm, const ForwardBarr
         tma_load(sm + L.q + g * L.q_bytes + x * kGroupRows * kSwizzleRowBytes, map_q, bars.full_q, x * kSwizzleColumns,
                  w.q_row + w.first_query + g * kGroupRows, w.head, C.varlen ? 0 : w.sequence);
     ring_q.advance();
-    for (int b = blocks - 1; b >= 0; --b) {
-      if (b > 0) load_k(b - 1);
+    for (int b = blocks - 1; b >= low; --b) {
+      if (b > low) load_k(b - 1);
       load_v(b);
     }
   }
@@ -137,7 +174,7 @@ template <ForwardConfig C> __global__ void __launch_bounds__((C.warpgroups + 1) 
                       const __grid_constant__ ForwardArgs a) {
   using E = Element<C.half>;
   constexpr ForwardLayout L = forward_layout(C);
-  constexpr int D = C.head_dim, N = C.keys, kGroups = C.warpgroups, kRows = kGroups * kGroupRows, kPieces = D / kSwizzleColumns;
+  constexpr int D = C.head_dim, N = C.keys, kGroups = C.warpgroups, kRows = kGroups * kGroupRows, kPieces = blocks_of(D);
   extern __shared__ uint8_t raw[];
   const uint32_t sm = align_up(smem_address(raw), 1024);
   const ForwardBarriers bars(sm + L.barriers, L.stages);
@@ -192,11 +229,46 @@ template <ForwardConfig C> __global__ void __launch_bounds__((C.warpgroups + 1) 
     if (index >= items) continue;
     const ForwardWork w = work_of<C>(a, index);
     const int first_query = w.first_query + wg * kGroupRows, row = first_query + warp * 16 + lane / 4;
-    const int tile_blocks = blocks_until(C.causal, w.first_query + kRows - 1, w.len_q, w.len_k, N);
-    const int blocks = blocks_until(C.causal, first_query + kGroupRows - 1, w.len_q, w.len_k, N);
-    const int plain = plain_blocks(C.causal, w.first_query, w.len_q, w.len_k, N);
-    const int last_upper = last_key_of(C.causal, row, w.len_q, w.len_k) - lane % 4 * 2;
-    const int last_lower = last_key_of(C.causal, row + 8, w.len_q, w.len_k) - lane % 4 * 2;
+    const int right = C.window ? a.right : 0;
+    const int tile_blocks = blocks_until(C.causal, w.first_query + kRows - 1, w.len_q, w.len_k, N, right);
+    const int tile_low = C.window ? first_key_of(a.left, w.first_query, w.len_q, w.len_k) / N : 0;
+    int blocks = blocks_until(C.causal, first_query + kGroupRows - 1, w.len_q, w.len_k, N, right);
+    int low = C.window ? first_key_of(a.left, first_query, w.len_q, w.len_k) / N : 0;
+    if (C.window && blocks <= low) blocks = low = smaller(tile_low, tile_blocks);  // sees nothing
+    // Blocks [plain_low, plain) need no mask; the same for all warpgroups.
+    const int plain = plain_blocks(C.causal, w.first_query, w.len_q, w.len_k, N, right);
+    const int plain_low = C.window ? plain_from(a.left, w.first_query + kRows - 1, w.len_q, w.len_k, N) : 0;
+    const int last_upper = last_key_of(C.causal, row, w.len_q, w.len_k, right) - lane % 4 * 2;
+    const int last_lower = last_key_of(C.causal, row + 8, w.len_q, w.len_k, right) - lane % 4 * 2;
+    const int first_upper = C.window ? first_key_of(a.left, row, w.len_q, w.len_k) - lane % 4 * 2 : 0;
+    const int first_lower = C.window ? first_key_of(a.left, row + 8, w.len_q, w.len_k) - lane % 4 * 2 : 0;
+    const int distance = C.alibi ? lane % 4 * 2 - row - (w.len_k - w.len_q) : 0;
+    const float slope = C.alibi ? slope_of(a, w.sequence, w.head) * kLog2e / c : 0.0f;
+    auto score = [&](int b) {  // of S = Q K^T
+      if constexpr (C.softcap) cap(s, a.into_tanh);
+      if constexpr (C.alibi) add_distances(s, distance + b * N, slope);
+    };
+    auto score_and_hide = [&](int b) {
+      score(b);
+      hide_after(s, last_upper - b * N, last_lower - b * N);
+      if constexpr (C.window) hide_before(s, first_upper - b * N, first_lower - b * N);
+    };
+    auto masked_block = [&](int b) {
+      wait_k();
+      start_scores();
+      start_output();
+      wgmma_wait<1>();
+      pin(s);
+      release_k();
+      score_and_hide(b);
+      softmax_with_maximum<!C.plain()>(s, rows, c);
+      wgmma_wait<0>();
+      pin(o);
+      release_v();
+      pack_all<E>(p, s);
+      multiply_rows(o, rows.alpha);
+      pin(o);
+    };
     rows.start();
     fill(o, 0.0f);
 
@@ -209,34 +281,19 @@ template <ForwardConfig C> __global__ void __launch_bounds__((C.warpgroups + 1) 
       mbar_wait(bars.full_v + 8 * ring_v.slot, ring_v.parity);
       release_v();
     }
-    if (blocks > 0) {
+    if (blocks > low) {
       wait_k();
       start_scores();
       wgmma_wait<0>();
       pin(s);
       release_k();
-      hide_after(s, last_upper - (blocks - 1) * N, last_lower - (blocks - 1) * N);
-      softmax_with_maximum(s, rows, c);
+      score_and_hide(blocks - 1);
+      softmax_with_maximum<!C.plain()>(s, rows, c);
       pack_all<E>(p, s);
 #pragma unroll 1
-      for (int b = blocks - 2; b >= plain; --b) {
-        wait_k();
-        start_scores();
-        start_output();
-        wgmma_wait<1>();
-        pin(s);
-        release_k();
-        hide_after(s, last_upper - b * N, last_lower - b * N);
-        softmax_with_maximum(s, rows, c);
-        wgmma_wait<0>();
-        pin(o);
-        release_v();
-        pack_all<E>(p, s);
-        multiply_rows(o, rows.alpha);
-        pin(o);
-      }
+      for (int b = blocks - 2; b >= (!C.window || plain > plain_low ? plain : low); --b) masked_block(b);
       const int turn = kBarrierTurn + wg, next_turn = kBarrierTurn + (wg == kGroups - 1 ? 0 : wg + 1);
-      const int plain_left = smaller(plain, blocks - 1);
+      const int plain_left = C.window ? larger(0, plain - plain_low) : smaller(plain, blocks - 1);
       if (wg == kGroups - 1 && plain_left > 0) named_arrive(next_turn, 2 * kWarpGroup);
 #pragma unroll 1
       for (int b = plain_left; b > 0; --b) {
@@ -247,10 +304,12 @@ template <ForwardConfig C> __global__ void __launch_bounds__((C.warpgroups + 1) 
         named_arrive(next_turn, 2 * kWarpGroup);
         wgmma_wait<1>();
         pin(s);
+        score(plain_low + b - 1);
         bool scale;
         if (!softmax_without_maximum(s, rows, c, scale)) {
           scores_again<E, D, N>(s, q, sm + L.k + ring_k.slot * L.kv_bytes);
-          softmax_with_maximum(s, rows, c);
+          score(plain_low + b - 1);
+          softmax_with_maximum<!C.plain()>(s, rows, c);
         }
         release_k();
         wgmma_wait<0>();
@@ -261,11 +320,23 @@ template <ForwardConfig C> __global__ void __launch_bounds__((C.warpgroups + 1) 
         pin(o);
       }
       if (wg == 0 && plain_left > 0) named_sync(turn, 2 * kWarpGroup);
+      if constexpr (C.window) {
+        if (plain > plain_low)
+#pragma unroll 1
+          for (int b = plain_low - 1; b >= low; --b) masked_block(b);
+      }
       if constexpr (!L.o_over_q) release(bars.empty_q);
       start_output();
       wgmma_wait<0>();
       pin(o);
       release_v();
+      // What only earlier warpgroups see.
+      for (int b = low; C.window && b > tile_low; --b) {
+        wait_k();
+        release_k();
+        mbar_wait(bars.full_v + 8 * ring_v.slot, ring_v.parity);
+        release_v();
+      }
     } else if (!L.o_over_q) {
       release(bars.empty_q);
     }

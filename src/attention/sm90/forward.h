@@ -1,7 +1,7 @@
 // Attention forward on Hopper, the host side: one kernel (forward.cuh).
 //
-// Full and causal (bottom-right) masks, any lengths, bf16 and fp16, grouped heads, head dims 64, 128, 256; a batch of one length, or
-// sequences one after the other.
+// Full, causal (bottom-right) and window masks, softcap, ALiBi, any lengths, bf16 and fp16, grouped heads, head dims up to 256 (multiples
+// of 8, carried by 64, 96, 128, 192 or 256); a batch of one length, or sequences one after the other.
 #pragma once
 #include "attention/sm90/forward_config.h"
 #include "attention/sm90/rows.h"
@@ -22,6 +22,12 @@ struct ForwardCall {
   float scale = 0;
   bool causal = false;
   Dtype dtype = Dtype::kBF16;
+  int window_left = -1, window_right = -1;  // negative: no limit; causal: window_right = 0
+  float softcap = 0;                        // 0: none
+  bool alibi = false;
+  const float* slopes = nullptr;  // of ALiBi, in device memory, at sequence * slopes_sequence + slopes_first + head; null: the paper's
+  long long slopes_sequence = 0;
+  int slopes_first = 0, head_offset = 0, total_heads = 0;
   int warpgroups = 0, keys = 0;  // the tile, for measurements; 0: the one that is best
 };
 

@@ -1,6 +1,8 @@
 // The Hopper kernels behind the table of attention/cuda/dispatch.cpp: which ops they carry, and the calls.
 #include "attention/sm80/host.h"
 
+#include <algorithm>
+
 #include "attention/cuda/implementations.h"
 #include "attention/sm90/backward.h"
 #include "attention/sm90/forward.h"
@@ -10,6 +12,17 @@ namespace {
 
 constexpr std::size_t kWorkspaceAlignment = 1024;
 
+constexpr Index kLongest = 1 << 29;  // positions are 32-bit numbers in the kernels
+
+// What the forward has a variant for that has been checked on a GPU: windows, softcap and ALiBi up to head dim 192.
+bool has_forward(int capability, const AttentionSpec& s) {
+  const bool window = s.window_left != kNoWindow || (!s.causal && s.window_right > 0);
+  if ((window || s.softcap != 0 || s.alibi) && std::max(s.head_dim, s.v_head_dim) > 192) return false;
+  return capability == 90 && (s.dtype == Dtype::kBF16 || s.dtype == Dtype::kF16) && s.head_dim <= 256 && s.v_head_dim <= 256 &&
+         s.head_dim % 8 == 0 && s.v_head_dim % 8 == 0 && !s.sink && !s.block_mask && s.dropout == 0 && !s.partial_output && s.scale >= 0 &&
+         s.max_q <= kLongest && s.max_k <= kLongest;
+}
+// The backward.
 bool plain(int capability, const AttentionSpec& s) {
   const bool full = s.window_left == kNoWindow && (s.causal ? s.window_right <= 0 : s.window_right == kNoWindow);
   return capability == 90 && (s.dtype == Dtype::kBF16 || s.dtype == Dtype::kF16) && s.head_dim == s.v_head_dim &&
@@ -58,8 +71,18 @@ ForwardCall call_of(const Forward& op, const Problem& p, const int* list) {
     c.cu_k = p.cu_k;
     c.list = list;
   }
+  const auto limit = [](Index window) { return static_cast<int>(std::min(window, kLongest)); };
   c.scale = p.scale;
-  c.causal = op.spec.causal || op.spec.window_right == 0;
+  c.causal = p.mask.right == 0;
+  c.window_left = limit(p.mask.left);
+  c.window_right = limit(p.mask.right);
+  c.softcap = p.softcap;
+  c.alibi = p.alibi;
+  c.slopes = p.slopes;
+  c.slopes_sequence = p.slopes_batch_stride;
+  c.slopes_first = static_cast<int>(p.slopes_first);
+  c.head_offset = static_cast<int>(p.head_offset);
+  c.total_heads = static_cast<int>(p.total_heads);
   c.dtype = op.spec.dtype;
   return c;
 }
@@ -84,7 +107,7 @@ BackwardCall call_of(const Backward& op, const Problem& p) {
 }  // namespace
 
 bool carries(int capability, const Forward& op) {
-  return plain(capability, op.spec) && !op.seqused_q && !op.seqused_k && all_mappable(op.q, op.k, op.v, op.o) &&
+  return has_forward(capability, op.spec) && !op.seqused_q && !op.seqused_k && all_mappable(op.q, op.k, op.v, op.o) &&
          (!op.lse || op.lse.strides[op.lse.rank() - 1] == 1);
 }
 bool carries(int capability, const Backward& op) {

@@ -3,7 +3,8 @@
 // State of a row: an integer m (kept as a float) and l = sum of 2^(s c - m) over the keys so far, this thread's part. m is an exponent of
 // 2, so every change of it scales O and l by a power of two, which is exact.
 //
-//   with the maximum      m = max(m, round(max(s) c)); needed until a row has seen a key, and under masks
+//   with the maximum      m = max(m, round(max(s) c)); needed until a row has seen a key, and under masks. Exact: not rounded, so that a
+//                         row with a single key gets the value to the bit, and the backward finds P (dP - delta) = 0
 //   without               P = 2^(s c - m) with the m there is. The thread's sum of P, which l needs anyway, bounds its P from above:
 //                         above 2^10, P, l and O are scaled down by the power of two of the sum. Where the sum is too large for that (a
 //                         score 2^100 above all before), S is computed again from shared memory and taken with the maximum.
@@ -27,7 +28,7 @@ struct SoftmaxRows {
   }
 };
 
-template <int H> DEVICE void softmax_with_maximum(float (&s)[H], SoftmaxRows& rows, float c) {
+template <bool Exact, int H> DEVICE void softmax_with_maximum(float (&s)[H], SoftmaxRows& rows, float c) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     float x = s[2 * r], y = s[2 * r + 1];
@@ -36,7 +37,7 @@ template <int H> DEVICE void softmax_with_maximum(float (&s)[H], SoftmaxRows& ro
       x = fmaxf(x, s[j + 2 * r]);
       y = fmaxf(y, s[j + 2 * r + 1]);
     }
-    const float most = fmaxf(rows.m[r], rintf(quad_max(fmaxf(x, y)) * c));
+    const float top = quad_max(fmaxf(x, y)) * c, most = fmaxf(rows.m[r], Exact ? top : rintf(top));
     const float base = most == -infinity() ? 0.0f : most;  // no key seen yet: every P becomes 0
     rows.alpha[r] = ex2(rows.m[r] - base);
     rows.m[r] = most;
