@@ -113,8 +113,8 @@ bool may_be_absent(const Option& option) {
 
 std::string range_text(const Option& option, std::string (*number)(double)) {
   const bool low = std::isfinite(option.min), high = std::isfinite(option.max);
-  const std::string most = (option.below_max ? ", below " : ", at most ") + number(option.max);
-  if (low && option.above_min) return " above " + number(option.min) + (high ? most : "");
+  const std::string most = high ? (option.below_max ? ", below " : ", at most ") + number(option.max) : "";
+  if (low && option.above_min) return " above " + number(option.min) + most;
   if (low && high && option.below_max) return " of at least " + number(option.min) + most;
   if (low && high) return " from " + number(option.min) + " to " + number(option.max);
   if (low) return " of at least " + number(option.min);
