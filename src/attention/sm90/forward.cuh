@@ -261,7 +261,7 @@ template <ForwardConfig C> __global__ void __launch_bounds__((C.warpgroups + 1) 
       pin(s);
       release_k();
       score_and_hide(b);
-      softmax_with_maximum<!C.plain()>(s, rows, c);
+      softmax_with_maximum(s, rows, c);
       wgmma_wait<0>();
       pin(o);
       release_v();
@@ -288,7 +288,7 @@ template <ForwardConfig C> __global__ void __launch_bounds__((C.warpgroups + 1) 
       pin(s);
       release_k();
       score_and_hide(blocks - 1);
-      softmax_with_maximum<!C.plain()>(s, rows, c);
+      softmax_with_maximum(s, rows, c);
       pack_all<E>(p, s);
 #pragma unroll 1
       for (int b = blocks - 2; b >= (!C.window || plain > plain_low ? plain : low); --b) masked_block(b);
@@ -309,7 +309,7 @@ template <ForwardConfig C> __global__ void __launch_bounds__((C.warpgroups + 1) 
         if (!softmax_without_maximum(s, rows, c, scale)) {
           scores_again<E, D, N>(s, q, sm + L.k + ring_k.slot * L.kv_bytes);
           score(plain_low + b - 1);
-          softmax_with_maximum<!C.plain()>(s, rows, c);
+          softmax_with_maximum(s, rows, c);
         }
         release_k();
         wgmma_wait<0>();

@@ -1,13 +1,12 @@
 // Online softmax of a warpgroup's 64 rows on accumulators in registers, mostly without the row maximum.
 //
-// State of a row: an integer m (kept as a float) and l = sum of 2^(s c - m) over the keys so far, this thread's part. m is an exponent of
-// 2, so every change of it scales O and l by a power of two, which is exact.
+// State of a row: m, an exponent of 2, and l = sum of 2^(s c - m) over the keys so far, this thread's part.
 //
-//   with the maximum      m = max(m, round(max(s) c)); needed until a row has seen a key, and under masks. Exact: not rounded, so that a
-//                         row with a single key gets the value to the bit, and the backward finds P (dP - delta) = 0
+//   with the maximum      m = max(m, max(s) c); needed until a row has seen a key, and under masks. Not rounded: a row with one key
+//                         gets its value to the bit, and the backward finds P (dP - delta) = 0.
 //   without               P = 2^(s c - m) with the m there is. The thread's sum of P, which l needs anyway, bounds its P from above:
-//                         above 2^10, P, l and O are scaled down by the power of two of the sum. Where the sum is too large for that (a
-//                         score 2^100 above all before), S is computed again from shared memory and taken with the maximum.
+//                         above 2^10, P, l and O are scaled down by the power of two of the sum, which is exact. Where the sum is too large
+//                         for that (a score 2^100 above all before), S is computed again from shared memory and taken with the maximum.
 #pragma once
 #include "core/tile/math.cuh"
 #include "core/tile/wgmma.cuh"
@@ -28,7 +27,7 @@ struct SoftmaxRows {
   }
 };
 
-template <bool Exact, int H> DEVICE void softmax_with_maximum(float (&s)[H], SoftmaxRows& rows, float c) {
+template <int H> DEVICE void softmax_with_maximum(float (&s)[H], SoftmaxRows& rows, float c) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     float x = s[2 * r], y = s[2 * r + 1];
@@ -37,7 +36,7 @@ template <bool Exact, int H> DEVICE void softmax_with_maximum(float (&s)[H], Sof
       x = fmaxf(x, s[j + 2 * r]);
       y = fmaxf(y, s[j + 2 * r + 1]);
     }
-    const float top = quad_max(fmaxf(x, y)) * c, most = fmaxf(rows.m[r], Exact ? top : rintf(top));
+    const float top = quad_max(fmaxf(x, y)) * c, most = fmaxf(rows.m[r], top);
     const float base = most == -infinity() ? 0.0f : most;  // no key seen yet: every P becomes 0
     rows.alpha[r] = ex2(rows.m[r] - base);
     rows.m[r] = most;
@@ -102,7 +101,8 @@ template <class E, int Depth, int N> DEVICE void scores_again(float (&s)[N / 2],
 #pragma unroll 1
   for (int d = 0; d < Depth; d += kProductK) {  // pieces of 8 columns: d / 8 and the next
     const int piece = d % kSwizzleColumns / 8;
-    const uint32_t at_k = rows_k + d / kSwizzleColumns * N * kSwizzleRowBytes + ((piece + lane / 8 % 2) ^ low) * 16 + lane / 16 * 8 * kSwizzleRowBytes;
+    const uint32_t at_k =
+        rows_k + d / kSwizzleColumns * N * kSwizzleRowBytes + ((piece + lane / 8 % 2) ^ low) * 16 + lane / 16 * 8 * kSwizzleRowBytes;
     uint32_t a[4];
     ldmatrix4(a, rows_q + d / kSwizzleColumns * 64 * kSwizzleRowBytes + ((piece + lane / 16) ^ low) * 16);
 #pragma unroll
